@@ -1,0 +1,74 @@
+# Two commands for a reader: `make serve` and `make test`. Everything else is for those who work on the code.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+PORT ?= 8000
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+GPU_STAMP := $(VENV)/.gpu-extra
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: help setup gpu-extra serve site browser test check format gpu-records bench
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1|\2/' | column -t -s '|'
+
+setup: $(STAMP) gpu-extra  ## make .venv and install the locked packages (again only when they change)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"Pagewalk needs Python 3.11 or newer, {sys.executable} is {v[0]}.{v[1]}. Name another: make $(MAKECMDGOALS) PYTHON=python3.12")'
+	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV) || { echo "No virtual environment could be made. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	$(PIP) install -r requirements.lock
+	$(PIP) install --no-deps --no-build-isolation -e .
+	@rm -f $(GPU_STAMP)
+	@touch $@
+
+# What numba-cuda needs beside an NVIDIA driver depends on that driver, so it is asked at each set-up.
+gpu-extra: $(STAMP)
+	@extra="$$($(BIN)/python -I kernels/gpu_extra.py)"; \
+	if [ -n "$$extra" ] && [ "$$extra" != "$$(cat $(GPU_STAMP) 2>/dev/null)" ]; then \
+	  $(PIP) install "$$extra" && echo "$$extra" > $(GPU_STAMP); \
+	fi
+
+serve: setup  ## fetch the sources, run every step, build the site and serve it on 127.0.0.1
+	$(BIN)/pagewalk site serve --port $(PORT)
+
+site: setup  ## the same, without serving: the pages are in site/
+	$(BIN)/pagewalk site build
+
+browser:
+	@bash tests/browser/setup_browser.sh
+
+test: setup browser  ## prove everything: checks and tests, with real sources and a real browser
+	$(BIN)/pagewalk fetch
+	$(MAKE) check
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+check: setup  ## ruff, mypy, import directions
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup  ## sort imports, mend what can be mended, lay out the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# A GPU machine may have nothing but numba-cuda, NumPy and torch: use that Python if it can, else set up our own.
+define on_gpu_machine
+	@if $(PYTHON) -c 'import numba.cuda, numpy, torch' 2>/dev/null; then \
+	  $(PYTHON) -m $(1); \
+	else \
+	  $(MAKE) setup && $(BIN)/python -m $(1); \
+	fi
+endef
+
+gpu-records:  ## run every step on this machine's GPU and write docs/evidence/
+	$(call on_gpu_machine,walkthroughs.records)
+
+bench:  ## measure the ports on this machine's GPU
+	@test -f kernels/bench.py || { echo "The benchmark (kernels/bench.py) is not part of this release yet." >&2; exit 2; }
+	$(call on_gpu_machine,kernels.bench)

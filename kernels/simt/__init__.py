@@ -1,0 +1,57 @@
+"""The SIMT machine: runs a CUDA kernel written for Numba thread by thread, on a laptop, and always the same
+way.
+
+Each thread is a greenlet. The 32 lanes of a warp take turns, each as far as its next warp operation, barrier
+or return, so that a warp is in step wherever its lanes meet; warps are free between barriers, in an order
+that a schedule chooses. What a GPU does in silence is an error here: an index out of bounds, a read of shared
+memory that nobody wrote, a shuffle that names a lane which is not there, a barrier that some threads never
+reach.
+
+Where to read on: `machine` runs blocks and barriers, `warp` takes the turns, `facade` is the `cuda` object,
+`memory` and `cells` check accesses, `schedule` orders warps, `report` holds every error.
+
+Not modelled: time; caches and the order in which other threads see writes, except at barriers; a thread that
+spins on memory without `nanosleep` (it never lets the others run).
+"""
+
+from kernels.simt import libdevice
+from kernels.simt.facade import cuda
+from kernels.simt.machine import launch
+from kernels.simt.report import (
+    BadLaunch,
+    BarrierDivergence,
+    Deadlock,
+    Group,
+    LaunchReport,
+    NotModelled,
+    OutOfBounds,
+    OutsideLaunch,
+    Place,
+    ShuffleError,
+    SimtError,
+    UninitialisedRead,
+)
+from kernels.simt.scalars import ScalarType, scalar_type, stand_in
+from kernels.simt.schedule import Schedule
+
+__all__ = [
+    "BadLaunch",
+    "BarrierDivergence",
+    "Deadlock",
+    "Group",
+    "LaunchReport",
+    "NotModelled",
+    "OutOfBounds",
+    "OutsideLaunch",
+    "Place",
+    "ScalarType",
+    "Schedule",
+    "ShuffleError",
+    "SimtError",
+    "UninitialisedRead",
+    "cuda",
+    "launch",
+    "libdevice",
+    "scalar_type",
+    "stand_in",
+]

@@ -1,0 +1,115 @@
+"""The made-up site, served on 127.0.0.1, and pages in a headless browser that fail on errors and foreign requests."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+OpenPage = Callable[..., Page]
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def serve(folder: Path) -> Iterator[str]:
+    handler = functools.partial(QuietHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def load(name: str, path: Path) -> ModuleType:
+    """A helper module of tests/site; the tests are no package, so it is loaded by its path."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def sample() -> ModuleType:
+    return load("pagewalk_sample_site", Path(__file__).parents[1] / "site" / "sample.py")
+
+
+@pytest.fixture(scope="session")
+def address(chromium: str, sample: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("browser")
+    docs, site = folder / "docs", folder / "site"
+    docs.mkdir()
+    site.mkdir()
+    with serve(site) as url:
+        # Instant navigation believes the site map, which holds the address that the site was built for.
+        sample.build(docs, site, site_url=url)
+        yield url
+
+
+@pytest.fixture(scope="session")
+def browser(chromium: str) -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+        yield started
+        started.close()
+
+
+@contextmanager
+def watched_pages(browser: Browser, base: str) -> Iterator[OpenPage]:
+    """Open pages under `base`; at the end, no page may have logged an error or asked another host for anything."""
+    contexts, troubles = [], []
+
+    def open_page(path: str = "", **options: Any) -> Page:
+        context = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **options})
+        context.set_default_timeout(10_000)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda m: troubles.append(f"console {m.type}: {m.text}") if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda e: troubles.append(f"script: {e}"))
+        context.on("request", lambda r: None if r.url.startswith((base, "data:", "blob:")) else troubles.append(f"foreign: {r.url}"))
+        context.on("response", lambda r: troubles.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
+        page.goto(base + path)
+        if options.get("java_script_enabled", True):
+            page.wait_for_function("window.pagewalk && (!document.querySelector('.pw-pair') || document.querySelector('.pw-status'))")
+        return page
+
+    try:
+        yield open_page
+    finally:
+        for context in contexts:
+            context.close()
+    assert troubles == []
+
+
+@pytest.fixture
+def open_page(browser: Browser, address: str) -> Iterator[OpenPage]:
+    with watched_pages(browser, address) as opener:
+        yield opener

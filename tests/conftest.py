@@ -1,0 +1,147 @@
+"""Fixtures that every test may use: the pinned sources, a browser, the command line.
+
+What is missing skips with the reason on a reader's machine and fails in CI, where all of it must be there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from annotate.sources import SourceTree
+
+ROOT = Path(__file__).resolve().parent.parent
+IN_CI = os.environ.get("CI") == "true"
+
+# The same examples at each run, and no deadline: a slow machine is not a bug.
+settings.register_profile(
+    "pagewalk",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("pagewalk")
+
+STATUSES = {"passed", "failed", "error", "stale", "unavailable"}
+RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def missing(reason: str) -> NoReturn:
+    """Skip with the reason on a reader's machine; fail in CI."""
+    if IN_CI:
+        pytest.fail(f"{reason} (CI=true: this must run)", pytrace=False)
+    pytest.skip(reason)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep browser tests on one worker, which builds the site once; skip GPU tests where there is no GPU."""
+    gpu_reason: str | None = None
+    asked = False
+    for item in items:
+        if item.get_closest_marker("browser"):
+            item.add_marker(pytest.mark.xdist_group("browser"))
+        if item.get_closest_marker("gpu"):
+            if not asked:
+                from kernels.kernel import cuda_unavailable
+
+                gpu_reason, asked = cuda_unavailable(), True
+            if gpu_reason:
+                item.add_marker(pytest.mark.skip(reason=f"no GPU: {gpu_reason}"))
+
+
+def _open(pin_id: str) -> SourceTree:
+    from annotate.errors import AnnotateError
+    from annotate.sources import fetch, open_tree, pins
+
+    try:
+        return open_tree(pin_id)
+    except AnnotateError:
+        pass
+    try:
+        return fetch(pins()[pin_id])
+    except (AnnotateError, OSError) as error:
+        missing(f"{pin_id} is not here and could not be fetched: {error}")
+
+
+@pytest.fixture(scope="session")
+def vllm_024() -> SourceTree:
+    """The last vLLM release with the classic CUDA kernel."""
+    return _open("vllm@0.24.0")
+
+
+@pytest.fixture(scope="session")
+def vllm_026() -> SourceTree:
+    """The lessons' vLLM release."""
+    return _open("vllm@0.26.0")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The path of a Chromium or Chrome."""
+    from walkthroughs.commands.doctor import find_browser
+
+    found = find_browser()
+    if found is None:
+        missing("no Chromium or Chrome on PATH; PAGEWALK_BROWSER can name one")
+    return found
+
+
+@pytest.fixture(scope="session")
+def run_cli() -> RunCli:
+    """Run ``pagewalk ARGS`` as a reader would; keyword ``env`` adds variables, ``timeout`` is in seconds."""
+
+    def run(
+        *args: str, env: dict[str, str] | None = None, timeout: float = 300
+    ) -> subprocess.CompletedProcess[str]:
+        program = Path(sys.executable).with_name("pagewalk")
+        if not program.exists():
+            pytest.fail(f"{program} is not installed: run make setup")
+        return subprocess.run(
+            [str(program), *args],
+            cwd=ROOT,
+            env={**os.environ, "COLUMNS": "100", **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def json_rows() -> Callable[[subprocess.CompletedProcess[str], str], list[dict[str, Any]]]:
+    """Check a --json answer's envelope (one object on stdout, nothing else) and return its rows."""
+
+    def rows(done: subprocess.CompletedProcess[str], plural: str) -> list[dict[str, Any]]:
+        answer = json.loads(done.stdout or "null")
+        assert answer, done.stderr
+        assert set(answer) == {"schema", plural}
+        assert answer["schema"] == 1
+        found: list[dict[str, Any]] = answer[plural]
+        assert all(isinstance(row["id"], str) and row["status"] in STATUSES for row in found)
+        assert len({row["id"] for row in found}) == len(found)
+        return found
+
+    return rows
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path) -> dict[str, str]:
+    """An environment in which nothing was ever fetched, and the network cannot be reached."""
+    nowhere = "http://127.0.0.1:9"
+    proxies = {"http_proxy": nowhere, "https_proxy": nowhere, "no_proxy": ""}
+    shouted = {name.upper(): value for name, value in proxies.items()}
+    return {"PAGEWALK_CACHE": str(tmp_path / "cache"), **proxies, **shouted}

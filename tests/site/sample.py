@@ -1,0 +1,219 @@
+"""A small made-up site: two walkthroughs over a toy kernel of our own, with every kind of badge.
+
+The browser tests and the page tests build it; the real site is built by `test_real_site.py`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from annotate import render
+from walkthroughs.site import pages
+from walkthroughs.site.errors import UnknownPageItem
+from walkthroughs.site.model import (
+    Badge,
+    ConceptView,
+    Link,
+    Panes,
+    Row,
+    StepRef,
+    StepView,
+    Summary,
+    WalkthroughView,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+TITLES = {
+    "toy-loop": "The loop over the `toy` pieces",
+    "toy-lookup": "Looking a piece up",
+    "toy-product": "The product of one piece",
+    "toy-write": "Writing the result",
+    "toy-left-only": "A line that only the left side has",
+}
+
+# Our own toy, long enough that a pane has to scroll and wide enough that a line has to.
+LEFT = "\n".join(
+    [
+        "// A toy of our own, <not> anybody's kernel & long enough to scroll.",
+        "__global__ void toy(float* out, const float* in, const int* table, int pieces) {",
+        "  float total = 0.f;",
+        "  for (int piece = 0; piece < pieces; ++piece) {",
+        "    const int where = table[piece];  // " + "a comment that makes this line wider than any pane, " * 3,
+        *[f"    const float part_{i} = in[where * 32 + {i}] * {i}.5f;" for i in range(28)],
+        "    total += part_0;",
+        "    assert(where >= 0);",
+        "  }",
+        "  out[blockIdx.x] = total;",
+        "}",
+    ]
+)
+LEFT_SPANS = {
+    "toy-loop": [(4, 36)],
+    "toy-lookup": [(5, 5)],
+    "toy-product": [(6, 34)],
+    "toy-left-only": [(35, 35)],
+    "toy-write": [(37, 37)],
+}
+RIGHT = "\n".join(
+    [
+        "@kernel",
+        "def toy(out, data, table, pieces):",
+        '    """A toy."""',
+        "    total = 0.0",
+        "    for piece in range(pieces):",
+        "        where = table[piece]",
+        *[f"        part_{i} = data[where * 32 + {i}] * {i}.5" for i in range(28)],
+        "        total += part_0",
+        "    out[cuda.blockIdx.x] = total",
+    ]
+)
+RIGHT_SPANS = {
+    "toy-loop": [(5, 35)],
+    "toy-lookup": [(6, 6)],
+    "toy-product": [(7, 35)],
+    "toy-write": [(36, 36)],
+}
+URL = "https://example.invalid/toy.cu#L4-L37"
+
+
+def figures(scope: str, left: Mapping[str, Any] = LEFT_SPANS, right: Mapping[str, Any] = RIGHT_SPANS) -> Panes:
+    upstream = render.excerpt(
+        LEFT, left, side="upstream", source="toy@1", path="toy.cu", language="cuda", permalink=URL, licence="Apache-2.0"
+    )
+    port = render.excerpt(RIGHT, right, side="port", source="pagewalk", path="kernels/toy.py", language="python")
+    return Panes(
+        upstream=(render.to_html(upstream, scope=scope),),
+        port=(render.to_html(port, scope=scope),),
+        titles={name: title for name, title in TITLES.items() if name in left or name in right},
+        permalinks=(Link("toy.cu, lines 4 to 37, toy 1", URL),),
+    )
+
+
+def row(name: str = "sum of the first piece", **changes: Any) -> Row:
+    values: dict[str, Any] = {
+        "name": name,
+        "observed": "[1, 2.5, 4]",
+        "expected": "[1, 2.5, 4]",
+        "error": "1.2e-07",
+        "tolerance": "1e-06",
+        "verdict": "passed",
+        "note": "read in lane 0",
+    }
+    return Row(**{**values, **changes})
+
+
+def step(walkthrough: str, slug: str, title: str, badges: Sequence[Badge], reads: tuple[str, ...]) -> StepView:
+    return StepView(
+        id=f"{walkthrough}/{slug}",
+        slug=slug,
+        title=title,
+        prose="The loop asks the table first.\n\n```python\nwhere = table[piece]\n```\n\nThen it reads.",
+        reads=reads,
+        panes=figures(slug),
+        badges=tuple(badges),
+        rows=(row(), row("a value with <angle> & sign", observed="<nan>", note="")),
+        rows_from="Observed on SIMT machine, 2026-11-30",
+        record=(("Device", "SIMT machine"), ("Seed", "7")),
+    )
+
+
+GPU = Badge("gpu", "NVIDIA H200, 2026-11-30, max error 1.2e-07")
+SIM = Badge("sim", "SIMT machine, 2026-11-30, max error 1.2e-07")
+STALE = Badge("stale", "stale: the code has changed since the run on NVIDIA H200, 2026-11-30")
+PENDING = Badge("pending", "not yet validated on a GPU: no [machine] was free")
+
+WALKTHROUGHS = {
+    "alpha": WalkthroughView(
+        "alpha",
+        "Alpha & the `toy`",
+        "The first one.",
+        (
+            step("alpha", "loop", "Walk the pieces", [GPU], ("toy-loop", "toy-lookup")),
+            step("alpha", "write", "Write `out`", [STALE, SIM], ("toy-write",)),
+        ),
+    ),
+    "beta": WalkthroughView(
+        "beta",
+        "Beta",
+        "The second one.",
+        (step("beta", "again", "The same again", [PENDING, SIM], ("toy-loop", "toy-write")),),
+    ),
+}
+
+
+class SampleData:
+    """The made-up site's content."""
+
+    def walkthroughs(self) -> dict[str, Summary]:
+        return {w.id: Summary(w.id, w.title, w.intro, len(w.steps)) for w in WALKTHROUGHS.values()}
+
+    def walkthrough(self, name: str) -> WalkthroughView:
+        if name not in WALKTHROUGHS:
+            raise UnknownPageItem("walkthrough", name, WALKTHROUGHS)
+        return WALKTHROUGHS[name]
+
+    def concepts(self) -> dict[str, Summary]:
+        return {name: Summary(name, title, f"What {name} means.") for name, title in TITLES.items()}
+
+    def concept(self, name: str) -> ConceptView:
+        if name not in TITLES:
+            raise UnknownPageItem("concept", name, TITLES)
+        return ConceptView(
+            name,
+            TITLES[name],
+            f"What {name} means. It has a zebrafinch in it.",
+            figures(name),
+            (StepRef("alpha", "loop", "Walk the pieces"),),
+            (self.concepts()["toy-write"],),
+        )
+
+    def pair(self, concept: str, source: str) -> Panes:
+        left, right = {concept: LEFT_SPANS[concept]}, {concept: RIGHT_SPANS[concept]}
+        return figures(concept, left, right)
+
+
+INDEX = """\
+# A toy site
+
+[Start](walkthroughs/alpha.md){ .md-button .pw-start }
+
+::: pair toy-lookup toy@1
+"""
+
+
+def write_docs(docs: Path) -> None:
+    """Fill a docs folder with the sample's pages and the real assets."""
+    shutil.copytree(ROOT / "docs" / "assets", docs / "assets")
+    for name in ("mental-model.md", "how-we-know.md"):
+        shutil.copy(ROOT / "docs" / name, docs / name)
+    (docs / "index.md").write_text(INDEX, "utf-8")
+    pages.write_all(docs, SampleData())
+
+
+def config(docs: Path, site: Path, **changes: Any) -> Any:
+    """The project's own mkdocs configuration, over the sample's pages."""
+    from mkdocs.config import load_config
+
+    settings = load_config(
+        str(ROOT / "mkdocs.yml"), docs_dir=str(docs), site_dir=str(site), strict=True, **changes
+    )
+    settings.nav = [
+        "index.md",
+        "mental-model.md",
+        {"Walkthroughs": ["walkthroughs/index.md", "walkthroughs/alpha.md", "walkthroughs/beta.md"]},
+        "concepts/index.md",
+        "how-we-know.md",
+    ]
+    settings.mdx_configs["walkthroughs.site.extension"] = {"data": SampleData()}
+    return settings
+
+
+def build(docs: Path, site: Path, **changes: Any) -> None:
+    """Build the sample site; strict, so a broken link raises."""
+    from mkdocs.commands.build import build as build_site
+
+    write_docs(docs)
+    build_site(config(docs, site, **changes))

@@ -1,0 +1,119 @@
+"""Digests that say whether a record still describes the code it was made with.
+
+A digest is over syntax, not text: comments, docstrings and white space do not count, so prose can be
+edited without a new GPU run. It is the same on every supported Python version.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from annotate import spans
+from walkthroughs.step import Step
+
+ROOT = Path(__file__).resolve().parent.parent
+# What launches and watches a kernel is not part of the kernel.
+NOT_THE_PORT = {"kernels.kernel", "kernels.errors", "kernels.probe"}
+TRUTH = ("kernels/cases.py", "kernels/oracle.py", "walkthroughs/workbench.py")
+
+
+def of_step(step: Step) -> dict[str, str]:
+    """The three digests of a step: `port` (the kernel and what it imports), `step` (its checks and cases),
+
+    `anchors` (the upstream lines it shows).
+    """
+    return {"port": _short(_port(step.port)), "step": _short(_step(step)), "anchors": _short(_anchors(step))}
+
+
+def of_files(paths: Iterable[str]) -> str:
+    """One digest over several Python files, given relative to the repository."""
+    return _short(f"{path} {_module(path)}" for path in sorted(paths))
+
+
+def _short(parts: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _port(path: str) -> list[str]:
+    return [f"{name} {_module(name)}" for name in sorted(port_files(path))]
+
+
+@cache
+def port_files(path: str) -> frozenset[str]:
+    """The port's file and every file of `kernels` that it imports, directly or not."""
+    found, todo = set(), [path]
+    while todo:
+        current = todo.pop()
+        if current in found:
+            continue
+        found.add(current)
+        for node in ast.walk(ast.parse((ROOT / current).read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("kernels"):
+                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+                files = [name.replace(".", "/") + ".py" for name in names if name not in NOT_THE_PORT]
+                todo += [file for file in files if (ROOT / file).is_file()]
+    return frozenset(found)
+
+
+def _step(step: Step) -> list[str]:
+    path = Path(step.run.__code__.co_filename).relative_to(ROOT).as_posix()
+    own = _shared(path, step.run.__name__)
+    # A later part of a walkthrough takes its case from an earlier part.
+    others = [_shared(name, "") for name in sorted(_catalog_imports(path))]
+    return [own, *others, *(_module(name) for name in TRUTH)]
+
+
+def _shared(path: str, step_name: str) -> str:
+    """A catalog module without its steps, except the one that is named."""
+    tree = ast.parse((ROOT / path).read_text("utf-8"))
+    return canonical(ast.Module([node for node in tree.body if not _is_other_step(node, step_name)], []))
+
+
+def _catalog_imports(path: str) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("walkthroughs.catalog."):
+            file = f"{node.module}".replace(".", "/") + ".py"
+            found |= {file} | _catalog_imports(file)
+    return found
+
+
+def _is_other_step(node: ast.stmt, own: str) -> bool:
+    decorated = isinstance(node, ast.FunctionDef) and bool(node.decorator_list)
+    intro = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "WALKTHROUGH"
+    return intro or (decorated and isinstance(node, ast.FunctionDef) and node.name != own)
+
+
+def _anchors(step: Step) -> list[str]:
+    if "@" not in step.source:
+        return [_module(step.source)]
+    known = spans.spans(step.source)
+    return [f"{concept} {spans.digest_of(step.source, concept)}" for concept in step.reads if concept in known]
+
+
+@cache
+def _module(path: str) -> str:
+    return hashlib.sha256(canonical(ast.parse((ROOT / path).read_text("utf-8"))).encode()).hexdigest()
+
+
+def canonical(node: ast.AST | list[ast.AST] | object) -> str:
+    """A syntax tree as text that no Python version spells otherwise: empty fields are left out, so are docstrings."""
+    if isinstance(node, list):
+        return "[" + ",".join(canonical(item) for item in node) + "]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    parts = []
+    for name, value in ast.iter_fields(node):
+        if name == "body" and isinstance(value, list) and isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef):
+            value = [item for item in value if not _is_text(item)]
+        if value not in (None, []) and name not in ("ctx", "kind", "type_comment", "type_ignores"):
+            parts.append(f"{name}={canonical(value)}")
+    return f"{type(node).__name__}({','.join(parts)})"
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

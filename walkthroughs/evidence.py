@@ -1,0 +1,133 @@
+"""What a run leaves behind: a typed record, its JSON, and the question whether it is still true.
+
+Committed records live in docs/evidence/, one file a walkthrough, written on a machine with a GPU and
+never by hand. A record whose digests no longer match the code is stale and is shown as stale.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import tomllib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from walkthroughs import digest
+from walkthroughs.step import Step, steps
+
+EVIDENCE = digest.ROOT / "docs" / "evidence"
+SCHEMA = 1
+
+
+class EvidenceError(ValueError):
+    """A record file that cannot be read as one; names the file and what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison: what the kernel did against what the oracle says.
+
+    `observed` and `expected` are shortened for display; `max_error` is over every value compared.
+    """
+
+    name: str
+    passed: bool
+    observed: str
+    expected: str
+    max_error: float
+    tolerance: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One run of one step. `status`: passed, failed (a check did not hold) or error (it did not run to its end)."""
+
+    step: str
+    status: str
+    backend: str
+    device: str
+    driver: str
+    versions: dict[str, str]
+    date: str
+    seed: int
+    digests: dict[str, str]
+    checks: tuple[Check, ...]
+    seconds: float
+    message: str = ""
+
+    @property
+    def max_error(self) -> float:
+        """The largest error of any check, in the unit of the values compared."""
+        return max((check.max_error for check in self.checks), default=0.0)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-ready dictionary."""
+        return {"schema": SCHEMA, **asdict(self), "checks": [asdict(check) for check in self.checks]}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Evidence:
+        """The inverse of `to_json`; raises EvidenceError for another schema or missing fields."""
+        fields = dict(data)
+        if fields.pop("schema", None) != SCHEMA:
+            raise EvidenceError(f"schema = {data.get('schema')!r}: must be {SCHEMA}; record it again")
+        try:
+            fields["checks"] = tuple(Check(**check) for check in fields["checks"])
+            return Evidence(**fields)
+        except (KeyError, TypeError) as error:
+            raise EvidenceError(f"not a record: {error}") from error
+
+
+def fresh(record: Evidence, step: Step) -> bool:
+    """True while the record describes the present port, step and upstream lines."""
+    return record.digests == digest.of_step(step)
+
+
+def load_committed(folder: Path = EVIDENCE) -> dict[str, Evidence]:
+    """Every committed GPU record, by step id. Raises EvidenceError for a file that is not one."""
+    found = {}
+    for walkthrough in sorted({step.walkthrough for step in steps().values()}):
+        path = folder / f"{walkthrough}.json"
+        if path.exists():
+            found.update({record.step: record for record in read(path)})
+    return found
+
+
+def read(path: Path) -> list[Evidence]:
+    """The records of one file."""
+    try:
+        data = json.loads(path.read_text("utf-8"))
+        return [Evidence.from_json(record) for record in data["records"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise EvidenceError(f"{path.name}: {error}") from error
+
+
+def write(path: Path, records: Iterable[Evidence]) -> None:
+    """Write records to one file: a temporary file first, then a rename."""
+    write_json(path, {"schema": SCHEMA, "records": [record.to_json() for record in records]})
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write JSON so that no reader ever sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            json.dump(data, out, indent=1, ensure_ascii=False)
+            out.write("\n")
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def pending(folder: Path = EVIDENCE) -> dict[str, dict[str, str]]:
+    """Steps without a GPU record, each with `reason` and `date`, as docs/evidence/pending.toml lists them."""
+    path = folder / "pending.toml"
+    if not path.exists():
+        return {}
+    return {name: dict(entry) for name, entry in tomllib.loads(path.read_text("utf-8")).get("pending", {}).items()}

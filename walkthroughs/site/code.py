@@ -1,0 +1,154 @@
+"""The code panes: which lines of an upstream source and of a port a step or concept shows, as HTML figures.
+
+Upstream text is read from the fetched copy at build time; line numbers come from the committed spans. Where the copy
+is not there, the pane says so and links to the lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from annotate import concepts, regions, render, sources, spans
+from annotate.errors import SourceUnavailable
+
+from .model import Link, Panes
+
+ROOT = Path(__file__).resolve().parents[2]
+OUR_LICENCE = "Apache-2.0"
+Lines = tuple[int, int]
+Found = Mapping[str, Sequence[Lines]]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One side's finished panes, the concepts whose lines they hold, and links to those lines upstream."""
+
+    html: tuple[str, ...] = ()
+    concepts: tuple[str, ...] = ()
+    permalinks: tuple[Link, ...] = ()
+
+
+def with_inner(found: Found, reads: Iterable[str]) -> dict[str, list[Lines]]:
+    """The ranges of `reads` and of every concept that lies inside one of them: these light up more finely."""
+    shown = {name: list(found[name]) for name in reads if name in found}
+    outer = [lines for ranges in shown.values() for lines in ranges]
+    for name, ranges in found.items():
+        inner = [r for r in ranges if any(o[0] <= r[0] and r[1] <= o[1] for o in outer)]
+        if name not in shown and inner:
+            shown[name] = inner
+    return shown
+
+
+def scope_of(scope: str, index: int) -> str:
+    """A scope for the `index`th figure of one side, so that two files may show the same line number."""
+    return scope if index == 0 else f"{scope}-{index + 1}"
+
+
+@cache
+def port_ranges(path: str) -> Mapping[str, Sequence[Lines]]:
+    """The line ranges of every region of one of our files."""
+    table = regions.regions(ROOT / path)
+    return {name: [(r.first, r.last) for r in found] for name, found in table.items()}
+
+
+@cache
+def ports() -> tuple[str, ...]:
+    """Every kernel file that has regions."""
+    files = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "kernels").rglob("*.py"))
+    return tuple(path for path in files if "# region:" in (ROOT / path).read_text("utf-8") and port_ranges(path))
+
+
+def own_figures(
+    paths: Iterable[str], reads: Sequence[str], scope: str, *, side: str = "port", context: int = 2
+) -> Figures:
+    """Panes of our own files, from their regions; files without any of `reads` are left out."""
+    html: list[str] = []
+    linked: list[str] = []
+    for path in paths:
+        shown = with_inner(port_ranges(path), reads)
+        if not shown:
+            continue
+        excerpt = render.excerpt(
+            (ROOT / path).read_text("utf-8"),
+            shown,
+            side=side,
+            source="pagewalk",
+            path=path,
+            language="python",
+            context=context,
+            licence=OUR_LICENCE,
+        )
+        html.append(render.to_html(excerpt, scope=scope_of(scope, len(html))))
+        linked += shown
+    return Figures(tuple(html), tuple(dict.fromkeys(linked)))
+
+
+@cache
+def source_ranges(source: str) -> Mapping[str, Mapping[str, Sequence[Lines]]]:
+    """The committed line ranges of a source: path -> concept -> ranges."""
+    table: dict[str, dict[str, list[Lines]]] = {}
+    for name, found in spans.spans(source).items():
+        for span in found:
+            table.setdefault(span.path, {}).setdefault(name, []).append((span.first, span.last))
+    return table
+
+
+@cache
+def _tree(source: str) -> sources.SourceTree | None:
+    try:
+        return sources.open_tree(source)
+    except SourceUnavailable:
+        return None
+
+
+def source_figures(source: str, reads: Sequence[str], scope: str, *, context: int = 2) -> Figures:
+    """Panes of an upstream source, a file each, with permanent links to the lines that were asked for."""
+    pin = sources.pins()[source]
+    tree = _tree(source)
+    html: list[str] = []
+    linked: list[str] = []
+    links: list[Link] = []
+    # Files in the order in which the concepts name them.
+    wanted = {span.path: None for name in reads for span in spans.spans(source).get(name, ())}
+    for path in wanted:
+        ranges = source_ranges(source)[path]
+        shown = with_inner(ranges, reads)
+        asked = [lines for name in reads for lines in ranges.get(name, ())]
+        first, last = min(a for a, _ in asked), max(b for _, b in asked)
+        address = pin.link(path, first, last)
+        where = f"{path.rpartition('/')[2]}, lines {first} to {last}, {pin.name} {pin.revision}"
+        own = " (shown from your own copy, which was not checked)" if tree and tree.marked_copy else ""
+        links.append(Link(where + own, address))
+        linked += shown
+        if tree is None:
+            html.append(render.missing_html(source=source, path=path, permalink=address))
+            continue
+        excerpt = render.excerpt(
+            tree.read(path).decode("utf-8"),
+            shown,
+            side="upstream",
+            source=source,
+            path=path,
+            language="python" if path.endswith(".py") else "cuda",
+            context=context,
+            permalink=address,
+            licence=pin.licence,
+        )
+        html.append(render.to_html(excerpt, scope=scope_of(scope, len(html))))
+    return Figures(tuple(html), tuple(dict.fromkeys(linked)), tuple(links))
+
+
+def panes(left: Iterable[Figures], right: Figures) -> Panes:
+    """Both sides put together; a concept's title is there for every concept in either."""
+    sides = list(left)
+    names = dict.fromkeys([name for side in [*sides, right] for name in side.concepts])
+    table = concepts.concepts()
+    return Panes(
+        upstream=tuple(html for side in sides for html in side.html),
+        port=right.html,
+        titles={name: table[name].title for name in names},
+        permalinks=tuple(link for side in sides for link in side.permalinks),
+    )

@@ -1,0 +1,116 @@
+"""The Python-Markdown extension `walkthroughs.site.extension`: replaces `:::` directive lines by what they name.
+
+It runs before fences, headings and raw HTML are looked for, so that what it puts in is treated like any other Markdown.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from markdown import Markdown
+from markdown.extensions import Extension
+from markdown.preprocessors import Preprocessor
+
+from . import architecture, drawings, glossary, render
+from .directives import Directive, expand
+from .errors import BadDirective
+from .model import SiteData
+
+Handler = Callable[[Directive, SiteData, render.Stash], list[str]]
+
+# After white space is normalised (30), before fenced code (25) and raw HTML (20).
+_PRIORITY = 28
+
+
+def _walkthrough(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return render.walkthrough_lines(data.walkthrough(at.argument()), at.root, stash)
+
+
+def _concept(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return render.concept_lines(data.concept(at.argument()), at.root, stash)
+
+
+def _walkthroughs(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    folder = at.options.get("folder", "walkthroughs")
+    return render.list_lines(data.walkthroughs().values(), folder, "steps")
+
+
+def _concepts(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return render.list_lines(data.concepts().values(), at.options.get("folder", "concepts"))
+
+
+def _pair(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    words = at.text.split()
+    if len(words) != 2:
+        raise BadDirective(at.line, "pair takes a concept and a source")
+    panes = data.pair(words[0], words[1])
+    return render.pair_lines(panes, words[0], at.root, stash, panes.titles)
+
+
+def _svg(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    name, _, caption = at.text.partition(" ")
+    return ["", stash(drawings.drawing_html(name, caption)), ""]
+
+
+def _glossary(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return glossary.lines(at.root)
+
+
+def _architecture(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return architecture.lines()
+
+
+HANDLERS: Mapping[str, Handler] = {
+    "walkthrough": _walkthrough,
+    "walkthroughs": _walkthroughs,
+    "concept": _concept,
+    "concepts": _concepts,
+    "pair": _pair,
+    "svg": _svg,
+    "glossary": _glossary,
+    "architecture": _architecture,
+}
+
+
+class _Expander(Preprocessor):
+    def __init__(self, md: Markdown, extension: "PagewalkExtension") -> None:
+        super().__init__(md)
+        self.extension = extension
+
+    def run(self, lines: list[str]) -> list[str]:
+        """The page's lines with every directive replaced."""
+        return list(expand(lines, self._replace))
+
+    def _replace(self, directive: Directive) -> list[str]:
+        handler = HANDLERS.get(directive.name)
+        if handler is None:
+            raise BadDirective(directive.line, f"known directives are {', '.join(HANDLERS)}")
+        return handler(directive, self.extension.data(), self._stash)
+
+    def _stash(self, html: str) -> str:
+        return cast(str, self.md.htmlStash.store(html))
+
+
+class PagewalkExtension(Extension):
+    """Takes one option, `data`: where the content comes from; empty means the project's own."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        self.config = {"data": ["", "a SiteData to show instead of the project's own"]}
+        super().__init__(**kwargs)
+
+    def data(self) -> SiteData:
+        """The content, loaded at the first directive of the build."""
+        given = self.getConfig("data")
+        if given:
+            return cast(SiteData, given)
+        from .loader import project_data
+
+        return project_data()
+
+    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802  (Python-Markdown's name)
+        """Registers the expander."""
+        md.preprocessors.register(_Expander(md, self), "pagewalk", _PRIORITY)
+
+
+def makeExtension(**kwargs: Any) -> PagewalkExtension:  # noqa: N802  (Python-Markdown's name)
+    """Python-Markdown's way in."""
+    return PagewalkExtension(**kwargs)

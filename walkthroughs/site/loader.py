@@ -1,0 +1,123 @@
+"""The project's own content for the pages: the catalog, the concept table, the panes and the evidence, put together.
+
+Everything is read at the first use and kept for the rest of the build.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, cached_property
+
+from annotate import concepts, spans
+from walkthroughs import evidence, runner
+from walkthroughs import step as catalog
+
+from . import code, proof
+from .errors import UnknownPageItem
+from .model import ConceptView, Panes, StepRef, StepView, Summary, WalkthroughView
+
+
+class ProjectData:
+    """`model.SiteData` over the real catalog, anchors and records."""
+
+    @cached_property
+    def _registry(self) -> Mapping[str, catalog.Walkthrough]:
+        return catalog.registry()
+
+    @cached_property
+    def _committed(self) -> Mapping[str, evidence.Evidence]:
+        return evidence.load_committed()
+
+    @cached_property
+    def _pending(self) -> Mapping[str, Mapping[str, str]]:
+        return evidence.pending()
+
+    @cached_property
+    def _readers(self) -> Mapping[str, list[StepRef]]:
+        readers: dict[str, list[StepRef]] = {}
+        for walk in self._registry.values():
+            for step in walk.steps:
+                for name in step.reads:
+                    readers.setdefault(name, []).append(StepRef(walk.id, step.slug, step.title))
+        return readers
+
+    def walkthroughs(self) -> dict[str, Summary]:
+        """Every walkthrough by id, with the first paragraph of its introduction."""
+        return {
+            walk.id: Summary(walk.id, walk.title, walk.intro.strip().split("\n\n")[0], len(walk.steps))
+            for walk in self._registry.values()
+        }
+
+    def walkthrough(self, name: str) -> WalkthroughView:
+        """One walkthrough, every step with its evidence; raises `StepNotProven` or `UnknownPageItem`."""
+        if name not in self._registry:
+            raise UnknownPageItem("walkthrough", name, self._registry)
+        walk = self._registry[name]
+        return WalkthroughView(walk.id, walk.title, walk.intro, tuple(self._step(step) for step in walk.steps))
+
+    def _step(self, step: catalog.Step) -> StepView:
+        record = self._committed.get(step.id)
+        shown = proof.prove(
+            step.id,
+            record,
+            record is not None and evidence.fresh(record, step),
+            runner.cached(step, "cuda") or runner.cached(step, "sim"),
+            self._pending.get(step.id),
+        )
+        if "@" in step.source:
+            left = code.source_figures(step.source, step.reads, step.slug)
+        else:
+            left = code.own_figures([step.source], step.reads, step.slug, side="upstream")
+        return StepView(
+            id=step.id,
+            slug=step.slug,
+            title=step.title,
+            prose=step.prose,
+            reads=step.reads,
+            panes=code.panes([left], code.own_figures([step.port], step.reads, step.slug)),
+            badges=shown.badges,
+            rows=shown.rows,
+            rows_from=shown.rows_from,
+            record=shown.record,
+        )
+
+    def concepts(self) -> dict[str, Summary]:
+        """Every concept by id."""
+        return {c.id: Summary(c.id, c.title, c.summary) for c in concepts.concepts().values()}
+
+    def concept(self, name: str) -> ConceptView:
+        """One concept with its lines in every source and every port; raises `UnknownPageItem`."""
+        table = concepts.concepts()
+        if name not in table:
+            raise UnknownPageItem("concept", name, table)
+        this = table[name]
+        left = []
+        for source in spans.sources():
+            if name in spans.spans(source):
+                # A number keeps line ids apart where two releases have the same lines.
+                left.append(code.source_figures(source, [name], f"{name}-{len(left)}" if left else name))
+        known = self.concepts()
+        return ConceptView(
+            id=name,
+            title=this.title,
+            summary=this.summary,
+            panes=code.panes(left, code.own_figures(code.ports(), [name], name)),
+            steps=tuple(self._readers.get(name, ())),
+            see_also=tuple(known[other] for other in this.see_also),
+        )
+
+    def pair(self, concept: str, source: str) -> Panes:
+        """The lines of one concept in one source and in the first port that has it, without context lines."""
+        if concept not in concepts.concepts():
+            raise UnknownPageItem("concept", concept, concepts.concepts())
+        if source not in spans.sources():
+            raise UnknownPageItem("source", source, spans.sources())
+        port = [path for path in code.ports() if concept in code.port_ranges(path)][:1]
+        left = code.source_figures(source, [concept], concept, context=0)
+        return code.panes([left], code.own_figures(port, [concept], concept, context=0))
+
+
+@cache
+def project_data() -> ProjectData:
+    """The one instance of a build."""
+    return ProjectData()

@@ -1,0 +1,136 @@
+"""What a page shows, as plain values: the seam between the project's data and the HTML.
+
+`loader.py` fills these from anchors, steps and evidence; `render.py` turns them into Markdown and HTML.
+Tests fill them by hand.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+BadgeKind = Literal["gpu", "sim", "stale", "pending"]
+Verdict = Literal["passed", "failed", "stale"]
+
+
+@dataclass(frozen=True, slots=True)
+class Badge:
+    """How far a step is proven: `kind` picks the look, `text` says it in words."""
+
+    kind: BadgeKind
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One check of a step: what was seen, what was to be seen, and how far apart they may be."""
+
+    name: str
+    observed: str
+    expected: str
+    error: str
+    tolerance: str
+    verdict: Verdict
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A place elsewhere: a label and its address."""
+
+    label: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Panes:
+    """Upstream and port code that light up together.
+
+    `upstream` and `port` are finished HTML figures; `titles` maps every concept that occurs in them to its title;
+    `permalinks` lead to the upstream lines at their fixed revision.
+    """
+
+    upstream: tuple[str, ...] = ()
+    port: tuple[str, ...] = ()
+    titles: Mapping[str, str] = field(default_factory=dict)
+    permalinks: tuple[Link, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """One step as its page shows it; `rows_from` says where the values were observed."""
+
+    id: str
+    slug: str
+    title: str
+    prose: str
+    reads: tuple[str, ...]
+    panes: Panes
+    badges: tuple[Badge, ...]
+    rows: tuple[Row, ...]
+    rows_from: str
+    record: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WalkthroughView:
+    """A walkthrough as its page shows it."""
+
+    id: str
+    title: str
+    intro: str
+    steps: tuple[StepView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The head of a walkthrough or concept: enough for a stub or a list entry."""
+
+    id: str
+    title: str
+    text: str
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StepRef:
+    """A step that reads a concept."""
+
+    walkthrough: str
+    slug: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConceptView:
+    """A concept as its page shows it: where it stands in every source and every port."""
+
+    id: str
+    title: str
+    summary: str
+    panes: Panes
+    steps: tuple[StepRef, ...] = ()
+    see_also: tuple[Summary, ...] = ()
+
+
+class SiteData(Protocol):
+    """Where the pages get their content from."""
+
+    def walkthroughs(self) -> Mapping[str, Summary]:
+        """Every walkthrough by id, in reading order."""
+        ...
+
+    def walkthrough(self, name: str) -> WalkthroughView:
+        """One walkthrough with its evidence; raises `StepNotProven` or `UnknownPageItem`."""
+        ...
+
+    def concepts(self) -> Mapping[str, Summary]:
+        """Every concept by id, in the order of the concept table."""
+        ...
+
+    def concept(self, name: str) -> ConceptView:
+        """One concept; raises `UnknownPageItem`."""
+        ...
+
+    def pair(self, concept: str, source: str) -> Panes:
+        """The panes of one concept in one source, for the landing page; raises `UnknownPageItem`."""
+        ...

@@ -1,0 +1,194 @@
+"""Turns page values into Markdown lines: headings, prose and links stay Markdown, so that they reach the table of
+contents, the search index and the link check; code panes and tables are finished HTML, handed to a stash.
+
+Pure: nothing is read here.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
+
+from .model import Badge, ConceptView, Panes, Row, StepView, Summary, WalkthroughView
+
+Stash = Callable[[str], str]
+
+_BADGE_ICON: Mapping[str, str] = {"gpu": "✔", "sim": "◐", "stale": "⚠", "pending": "○"}
+_VERDICT_ICON: Mapping[str, str] = {"passed": "✔", "failed": "✘", "stale": "⚠"}
+_SPECIAL = re.compile(r"([\\`*_{}\[\]#])")
+_ENTITIES = str.maketrans({char: f"&#{ord(char)};" for char in "&<>|~^"})
+
+
+def plain(text: str) -> str:
+    """`text` as Markdown that shows exactly these characters, on one line."""
+    return _escaped(" ".join(text.split()))
+
+
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", text).translate(_ENTITIES)
+
+
+def label(text: str) -> str:
+    """`text` for a link label or a heading: backquoted code stays code, the rest is plain."""
+    parts = " ".join(text.split()).split("`")
+    if len(parts) % 2 == 0:
+        return plain(text)
+    return "".join(f"`{part}`" if i % 2 else _escaped(part) for i, part in enumerate(parts))
+
+
+def heading(level: int, title: str, anchor: str) -> str:
+    """A heading with a fixed id."""
+    return f"{'#' * level} {label(title)} {{#{anchor}}}"
+
+
+def pair_html(panes: Panes, scope: str) -> str:
+    """Both panes of one step or concept; `scope` makes their ids unique on the page."""
+    titles = escape(json.dumps(dict(panes.titles), ensure_ascii=False), quote=True)
+    sides = [
+        f'<div class="pw-side pw-side-{side}">{"".join(figures)}</div>'
+        for side, figures in (("upstream", panes.upstream), ("port", panes.port))
+        if figures
+    ]
+    alone = " pw-alone" if len(sides) == 1 else ""
+    return (
+        f'<div class="pw-pair{alone}" id="pair-{scope}" data-titles="{titles}">'
+        f'<div class="pw-grid">{"".join(sides)}</div></div>'
+    )
+
+
+def table_html(rows: Sequence[Row], caption: str) -> str:
+    """Observed against expected, one check a row; verdicts carry an icon and a word."""
+    head = "".join(
+        f'<th scope="col">{name}</th>'
+        for name in ("Check", "Observed", "Expected", "Error", "Tolerance", "Verdict")
+    )
+    body = "".join(_row_html(row) for row in rows)
+    return (
+        '<div class="pw-table" role="region" tabindex="0" aria-label="Observed and expected values">'
+        f'<table class="pw-evidence"><caption>{escape(caption)}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _row_html(row: Row) -> str:
+    note = f'<span class="pw-check-note">{escape(row.note)}</span>' if row.note else ""
+    cells = (
+        ("Observed", "pw-value", row.observed),
+        ("Expected", "pw-value", row.expected),
+        ("Error", "pw-number", row.error),
+        ("Tolerance", "pw-number", row.tolerance),
+    )
+    values = "".join(
+        f'<td class="{style}" data-label="{name}">{escape(value)}</td>' for name, style, value in cells
+    )
+    verdict = (
+        f'<td data-label="Verdict"><span class="pw-verdict pw-verdict-{row.verdict}">'
+        f'<span aria-hidden="true">{_VERDICT_ICON[row.verdict]}</span> {row.verdict}</span></td>'
+    )
+    return f'<tr><th scope="row">{escape(row.name)}{note}</th>{values}{verdict}</tr>'
+
+
+def record_html(facts: Iterable[tuple[str, str]]) -> str:
+    """The record behind a table, folded away."""
+    entries = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts)
+    return f'<details class="pw-record"><summary>The record of this run</summary><dl>{entries}</dl></details>'
+
+
+def badge_line(badges: Iterable[Badge], root: str) -> str:
+    """The badges of a step, each a link to the page that says what it means."""
+    return " ".join(
+        f"[{_BADGE_ICON[badge.kind]} {plain(badge.text)}]({root}/how-we-know.md#badges)"
+        f"{{ .pw-badge .pw-badge-{badge.kind} }}"
+        for badge in badges
+    )
+
+
+def chip_line(titles: Mapping[str, str], root: str, scope: str) -> str:
+    """The concepts of a pair of panes; hovering one lights its lines."""
+    return " ".join(
+        f"[{label(title)}]({root}/concepts/{concept}.md){{ .pw-chip data-concept={concept} data-pair=pair-{scope} }}"
+        for concept, title in titles.items()
+    )
+
+
+def _permalink_line(panes: Panes) -> str:
+    links = ", ".join(f"[{plain(link.label)}]({link.url})" for link in panes.permalinks)
+    return f"Permanent link: {links}"
+
+
+def pair_lines(panes: Panes, scope: str, root: str, stash: Stash, chips: Mapping[str, str]) -> list[str]:
+    """A pair of panes with its concepts and permanent links under it."""
+    lines = [stash(pair_html(panes, scope)), ""]
+    if chips:
+        lines += [f"Concepts: {chip_line(chips, root, scope)}", ""]
+    if panes.permalinks:
+        lines += [_permalink_line(panes), "{ .pw-upstream-links }", ""]
+    return lines
+
+
+def step_lines(step: StepView, root: str, stash: Stash) -> list[str]:
+    """One step: heading, badges, prose, panes, evidence, concepts, permanent links."""
+    reads = {name: step.panes.titles[name] for name in step.reads if name in step.panes.titles}
+    return [
+        "",
+        heading(2, step.title, f"step-{step.slug}"),
+        "",
+        badge_line(step.badges, root),
+        "",
+        *step.prose.strip().splitlines(),
+        "",
+        *pair_lines(step.panes, step.slug, root, stash, reads),
+        stash(table_html(step.rows, step.rows_from)),
+        "",
+        *([stash(record_html(step.record)), ""] if step.record else []),
+    ]
+
+
+def walkthrough_lines(view: WalkthroughView, root: str, stash: Stash) -> list[str]:
+    """A whole walkthrough page."""
+    lines = [
+        heading(1, view.title, view.id),
+        "",
+        *view.intro.strip().splitlines(),
+        "",
+        "Hover over a line, or tap it: the lines that belong to it light up on the other side. "
+        "With the keyboard: Tab to a line, Enter keeps it lit, Escape lets go.",
+        "{ .pw-hint }",
+        "",
+    ]
+    for step in view.steps:
+        lines += step_lines(step, root, stash)
+    return lines
+
+
+def concept_lines(view: ConceptView, root: str, stash: Stash) -> list[str]:
+    """A whole concept page."""
+    lines = [heading(1, view.title, view.id), "", *view.summary.strip().splitlines(), ""]
+    if view.panes.upstream or view.panes.port:
+        inner = {name: title for name, title in view.panes.titles.items() if name != view.id}
+        lines += [heading(2, "In the code", "code"), ""]
+        lines += pair_lines(view.panes, view.id, root, stash, inner)
+    if view.steps:
+        lines += [heading(2, "Steps that read it", "steps"), ""]
+        lines += [
+            f"* [{label(step.title)}]({root}/walkthroughs/{step.walkthrough}.md#step-{step.slug})"
+            for step in view.steps
+        ]
+        lines.append("")
+    if view.see_also:
+        lines += [heading(2, "See also", "see-also"), ""]
+        lines += [
+            f"* [{label(other.title)}]({root}/concepts/{other.id}.md): {label(other.text)}"
+            for other in view.see_also
+        ]
+        lines.append("")
+    return lines
+
+
+def list_lines(entries: Iterable[Summary], folder: str, unit: str = "") -> list[str]:
+    """One bullet an entry, linked to its page in `folder`."""
+    lines = []
+    for entry in entries:
+        count = f" ({entry.count} {unit})" if unit and entry.count else ""
+        lines.append(f"* [{label(entry.title)}]({folder}/{entry.id}.md){count}: {label(entry.text)}")
+    return [*lines, ""]
