@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 .PHONY: help setup gpu-extra serve site browser test check format gpu-records bench
 
 help:  ## this list
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1|\2/' | column -t -s '|'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) gpu-extra  ## make .venv and install the locked packages (again only when they change)
 
@@ -37,6 +37,7 @@ serve: setup  ## fetch the sources, run every step, build the site and serve it 
 	$(BIN)/pagewalk site serve --port $(PORT)
 
 site: setup  ## the same, without serving: the pages are in site/
+	$(BIN)/pagewalk fetch
 	$(BIN)/pagewalk site build
 
 browser:

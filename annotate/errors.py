@@ -4,7 +4,7 @@ Each builds its message from objects: where it happened, what was looked for, wh
 The objects stay on the error, so that a command or a page can show them in its own way.
 """
 
-# ruff: noqa: N818 - an anchor that is not found is called just that.
+
 from __future__ import annotations
 
 import difflib

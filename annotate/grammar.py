@@ -119,7 +119,7 @@ class Tree:
     def unreliable(self) -> list[tuple[int, int]]:
         """Line ranges that the parser could not read, merged, in order. None is no proof of a right tree."""
         ranges: list[tuple[int, int]] = []
-        for first, last in sorted(span(node) for node in _errors(self.root)):
+        for first, last in sorted(span(_spoilt(node)) for node in _errors(self.root)):
             if ranges and first <= ranges[-1][1]:
                 ranges[-1] = ranges[-1][0], max(last, ranges[-1][1])
             else:
@@ -308,6 +308,17 @@ def _errors(node: Node | None) -> Iterator[Node]:
         return
     for child in node.children:
         yield from _errors(child)
+
+
+def _spoilt(error: Node) -> Node:
+    """Return what an error makes unreliable: all of an `#if` that cuts a construct in two, else only itself."""
+    parent = error.parent
+    if parent is None or not parent.type.startswith("preproc_"):
+        return error
+    return error if any(child.type in _WHOLE for child in parent.named_children) else parent
+
+
+_WHOLE = frozenset({"function_definition", "template_declaration", "namespace_definition", "class_specifier"})
 
 
 def in_error(node: Node) -> bool:

@@ -31,9 +31,9 @@ Piece = tuple[str, str]
 class Excerpt:
     """Lines of one file to be shown on one side (`upstream` or `port`).
 
-    `lines` are their texts by 1-based number; `links` the concepts of a line, the innermost first (none for a
-    line of context); `hunks` the runs of lines without a gap. `note` is a remark for the caption, such as that
-    the file is the reader's own copy. `pieces` are the lines cut up for highlighting.
+    `lines` are their texts by 1-based number; `links` the concepts of a line, the innermost first (none for
+    a line of context); `hunks` the runs of lines without a gap. `note` is a remark for the caption, such as
+    that the file is the reader's own copy. `pieces` are the lines cut up for highlighting.
     """
 
     side: str

@@ -11,7 +11,7 @@ from kernels import layout
 from kernels.errors import ArgumentError, KernelError
 
 
-class PoolEmpty(KernelError):  # noqa: N818 (a state of the pool, not a fault)
+class PoolEmpty(KernelError):
     """More blocks were asked for than are free; nothing was changed."""
 
     def __init__(self, needed: int, free: int) -> None:

@@ -23,6 +23,7 @@ HEAD_SIZE = 4
 
 @kernel()
 def scatter_kernel(k_pool, v_pool, key, value, block_table, num_tokens, block_size, head_size):  # type: ignore[no-untyped-def]
+    """Write a token a thread into the slots that the block table gives; arrays flat, float64."""
     # region: slot-of-token
     token_idx = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     if token_idx >= num_tokens:
@@ -40,6 +41,7 @@ def scatter_kernel(k_pool, v_pool, key, value, block_table, num_tokens, block_si
 
 @kernel(lambda HEAD_SIZE: {})
 def gather_kernel(out, q, k_pool, v_pool, block_table, seq_len, block_size, scale):  # type: ignore[no-untyped-def]
+    """Attention of one query by one thread, block after block; arrays flat, float64."""
     acc = cuda.local.array(HEAD_SIZE, float64)
     for d in range(HEAD_SIZE):
         acc[d] = float64(0)
@@ -144,7 +146,9 @@ def _check_table(block_table: Any, num_tokens: int, num_blocks: int, block_size:
     check.shape("block_table", block_table, (None,), ("int32",))
     used = layout.blocks_for(num_tokens, block_size)
     if used > len(block_table):
-        raise ArgumentError("block_table.shape", block_table.shape, f"must hold the {used} blocks of {num_tokens} tokens")
+        raise ArgumentError(
+            "block_table.shape", block_table.shape, f"must hold the {used} blocks of {num_tokens} tokens"
+        )
     for index, number in enumerate(block_table[:used]):
         if not 0 <= number < num_blocks:
             raise ArgumentError(f"block_table[{index}]", number, f"must be a block of the pool, 0 to {num_blocks - 1}")

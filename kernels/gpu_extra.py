@@ -47,9 +47,7 @@ def main() -> int:
     version = driver_version()
     extra = extra_for(version)
     if version is not None and extra is None:
-        complaint = (
-            f"NVIDIA driver {version} is older than {BRANCHES[-1][0]}: the ports will run without the GPU."
-        )
+        complaint = f"NVIDIA driver {version} is older than {BRANCHES[-1][0]}: the ports will run without the GPU."
         print(complaint, file=sys.stderr)
     if extra is not None:
         print(requirement(extra))

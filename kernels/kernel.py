@@ -7,9 +7,10 @@ parameters are module globals that `specialise` replaces, as C++ replaces `HEAD_
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -204,19 +205,17 @@ def compile_cuda(kern: Kernel) -> Any:
     return _COMPILED[key]
 
 
-class _quiet_occupancy:
+@contextlib.contextmanager
+def _quiet_occupancy() -> Iterator[None]:
     """Teaching-size grids never fill a GPU; Numba's warning about that is off for our launch only."""
+    from numba.core import config
 
-    def __enter__(self) -> None:
-        from numba.core import config
-
-        self._before = config.CUDA_LOW_OCCUPANCY_WARNINGS
-        config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
-
-    def __exit__(self, *exc: object) -> None:
-        from numba.core import config
-
-        config.CUDA_LOW_OCCUPANCY_WARNINGS = self._before
+    before = config.CUDA_LOW_OCCUPANCY_WARNINGS
+    config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
+    try:
+        yield
+    finally:
+        config.CUDA_LOW_OCCUPANCY_WARNINGS = before
 
 
 @functools.cache

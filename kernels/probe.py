@@ -27,14 +27,13 @@ BUFFERS = ("probe_ints", "probe_values", "probe_cursor")
 
 @device
 def probe_record(ints, values, cursor, watch, value, k0, k1, k2, k3):  # type: ignore[no-untyped-def]
+    """Append one value with its watch, block, thread and keys; what does not fit is counted, not stored."""
     # A thread's own appends keep their order: atomics of one thread on one address do.
     at = cuda.atomic.add(cursor, 0, 1)
     if at < values.size:
         ints[at, 0] = watch
         ints[at, 1] = cuda.blockIdx.x + cuda.gridDim.x * (cuda.blockIdx.y + cuda.gridDim.y * cuda.blockIdx.z)
-        ints[at, 2] = cuda.threadIdx.x + cuda.blockDim.x * (
-            cuda.threadIdx.y + cuda.blockDim.y * cuda.threadIdx.z
-        )
+        ints[at, 2] = cuda.threadIdx.x + cuda.blockDim.x * (cuda.threadIdx.y + cuda.blockDim.y * cuda.threadIdx.z)
         ints[at, 3] = k0
         ints[at, 4] = k1
         ints[at, 5] = k2
@@ -46,9 +45,9 @@ def probe_record(ints, values, cursor, watch, value, k0, k1, k2, k3):  # type: i
 class Watch:
     """What to record, and where.
 
-    `value`: an expression in the kernel's own names. `lines`: first and last line of the kernel's file.
-    `after`: the variable whose assignments within `lines` trigger the record, or `name[]` for stores into an array;
-    None records once, after the last statement that lies within `lines`. `by`: up to four integer expressions kept with the value.
+    `value`: an expression in the kernel's own names. `lines`: first and last line of the kernel's file. `after`: the
+    variable whose assignments within `lines` trigger the record, or `name[]` for stores into an array; None records
+    once, after the last statement that lies within `lines`. `by`: up to four integer expressions kept with the value.
     `when`: a condition.
     """
 
@@ -232,7 +231,7 @@ def _within(statement: ast.stmt, lines: tuple[int, int]) -> bool:
 
 
 def _assignments(definition: ast.FunctionDef, watch: Watch) -> list[tuple[list[ast.stmt], ast.stmt]]:
-    places = []
+    places: list[tuple[list[ast.stmt], ast.stmt]] = []
     for body in _bodies(definition):
         for statement in body:
             if isinstance(statement, ast.Assign):
@@ -273,5 +272,4 @@ def _record(number: int, watch: Watch, statement: ast.stmt) -> ast.stmt:
 
 def _before_each(definition: ast.FunctionDef, nap: ast.stmt) -> None:
     for body in _bodies(definition):
-        if body is not definition.decorator_list:
-            body[:] = [item for statement in list(body) for item in (ast.copy_location(nap, statement), statement)]
+        body[:] = [item for statement in list(body) for item in (ast.copy_location(nap, statement), statement)]

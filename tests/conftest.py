@@ -101,9 +101,7 @@ def chromium() -> str:
 def run_cli() -> RunCli:
     """Run ``pagewalk ARGS`` as a reader would; keyword ``env`` adds variables, ``timeout`` is in seconds."""
 
-    def run(
-        *args: str, env: dict[str, str] | None = None, timeout: float = 300
-    ) -> subprocess.CompletedProcess[str]:
+    def run(*args: str, env: dict[str, str] | None = None, timeout: float = 300) -> subprocess.CompletedProcess[str]:
         program = Path(sys.executable).with_name("pagewalk")
         if not program.exists():
             pytest.fail(f"{program} is not installed: run make setup")

@@ -51,9 +51,7 @@ def test_help_imports_no_heavy_library() -> None:
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "print(*sorted({name.split('.')[0] for name in sys.modules}), file=sys.stderr)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = set(done.stderr.split())
     assert "click" in loaded
     assert not loaded & {

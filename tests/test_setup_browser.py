@@ -87,9 +87,7 @@ def test_root_with_apt_installs_after_an_update(machine: Machine) -> None:
         ({"apt-get": "exit 0", "id": "echo 0"}, "not on PATH"),
     ],
 )
-def test_without_one_a_reader_is_told_why_and_ci_fails(
-    machine: Machine, programs: dict[str, str], reason: str
-) -> None:
+def test_without_one_a_reader_is_told_why_and_ci_fails(machine: Machine, programs: dict[str, str], reason: str) -> None:
     for name, body in programs.items():
         machine.has(name, body)
     reader = machine.run()

@@ -92,9 +92,7 @@ def test_every_lock_line_is_an_exact_version() -> None:
     assert names == sorted(names)
 
 
-@pytest.mark.parametrize(
-    "line", ["a==2.13.0+cpu", "a>=2", "a", "a==1 --hash=sha256:0", "-i host", "a @ file:b"]
-)
+@pytest.mark.parametrize("line", ["a==2.13.0+cpu", "a>=2", "a", "a==1 --hash=sha256:0", "-i host", "a @ file:b"])
 def test_the_lock_form_refuses(line: str) -> None:
     assert not LOCK_LINE.fullmatch(line)
 
@@ -169,9 +167,7 @@ def test_ports_import_layout_and_numba_only() -> None:
         for module in imports_of(path):
             top = module.split(".")[0]
             of_ours = module == "kernels" or module.startswith(ours)
-            assert of_ours or top in allowed or top in sys.stdlib_module_names, (
-                f"{path.name} imports {module}"
-            )
+            assert of_ours or top in allowed or top in sys.stdlib_module_names, f"{path.name} imports {module}"
 
 
 def test_import_directions_hold() -> None:

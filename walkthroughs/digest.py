@@ -29,9 +29,9 @@ def of_step(step: Step) -> dict[str, str]:
     return {"port": _short(_port(step.port)), "step": _short(_step(step)), "anchors": _short(_anchors(step))}
 
 
-def of_files(paths: Iterable[str]) -> str:
-    """One digest over several Python files, given relative to the repository."""
-    return _short(f"{path} {_module(path)}" for path in sorted(paths))
+def of_files(paths: Iterable[str], extra: str = "") -> str:
+    """One digest over several Python files, given relative to the repository, and over `extra`."""
+    return _short([*(f"{path} {_module(path)}" for path in sorted(paths)), extra])
 
 
 def _short(parts: Iterable[str]) -> str:
@@ -43,20 +43,21 @@ def _port(path: str) -> list[str]:
 
 
 @cache
-def port_files(path: str) -> frozenset[str]:
-    """The port's file and every file of `kernels` that it imports, directly or not."""
-    found, todo = set(), [path]
+def port_files(path: str) -> tuple[str, ...]:
+    """The port's file, and behind it every file of `kernels` that it imports, directly or not."""
+    found: dict[str, None] = {}
+    todo = [path]
     while todo:
-        current = todo.pop()
+        current = todo.pop(0)
         if current in found:
             continue
-        found.add(current)
+        found[current] = None
         for node in ast.walk(ast.parse((ROOT / current).read_text("utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("kernels"):
                 names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
                 files = [name.replace(".", "/") + ".py" for name in names if name not in NOT_THE_PORT]
                 todo += [file for file in files if (ROOT / file).is_file()]
-    return frozenset(found)
+    return tuple(found)
 
 
 def _step(step: Step) -> list[str]:

@@ -118,8 +118,8 @@ def write_json(path: Path, data: Any) -> None:
         with os.fdopen(handle, "w", encoding="utf-8") as out:
             json.dump(data, out, indent=1, ensure_ascii=False)
             out.write("\n")
-        os.chmod(name, 0o644)
-        os.replace(name, path)
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise

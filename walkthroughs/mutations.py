@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import linecache
 import sys
+import tomllib
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,14 +21,12 @@ from walkthroughs.step import get
 from walkthroughs.workbench import Bench
 
 ROOT = Path(__file__).resolve().parent.parent
-V1, UTILS, WRITER = "kernels/vllm/classic_v1.py", "kernels/vllm/attention_utils.py", "kernels/vllm/cache.py"
-GATHER = "kernels/gather.py"
-ENTRIES = {
-    V1: "paged_attention_v1_kernel",
-    UTILS: "paged_attention_v1_kernel",
-    WRITER: "reshape_and_cache_kernel",
-    GATHER: "gather_kernel",
-}
+V1, BODY, UTILS = (f"kernels/vllm/{name}.py" for name in ("classic_v1", "attention_kernels", "attention_utils"))
+WRITER, GATHER = "kernels/vllm/cache.py", "kernels/gather.py"
+BARRIER = "cuda.syncthreads()"
+# From the file with the fault to the file with the kernel that is launched.
+CALLERS = {UTILS: (BODY, V1), BODY: (V1,), WRITER: (), GATHER: ()}
+ENTRIES = {V1: "paged_attention_v1_kernel", WRITER: "reshape_and_cache_kernel", GATHER: "gather_kernel"}
 
 
 class MutationError(ValueError):
@@ -48,48 +47,25 @@ class Mutation:
     nth: int = 0
 
 
-def _v1(name: str, what: str, region: str, old: str, new: str, *slugs: str, nth: int = 0, file: str = V1) -> Mutation:
-    return Mutation(name, what, file, region, old, new, tuple(f"vllm-classic/{slug}" for slug in slugs), nth)
+def load() -> tuple[Mutation, ...]:
+    """The mutations of mutations.toml."""
+    table = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+    return tuple(Mutation(**{**row, "steps": tuple(row["steps"])}) for row in table["mutation"])
 
 
-BARRIER = "cuda.syncthreads()"
-MUTATIONS = (
-    _v1("q-barrier", "no barrier after the query load", "q-load", BARRIER, "pass", "qk-dot"),
-    _v1("qk-max-barrier", "no barrier before the maxima are read", "qk-max", BARRIER, "pass", "qk-max"),
-    _v1("block-sum-barrier", "no barrier in block_sum", "block-sum", BARRIER, "pass", "exp-sum", file=UTILS),
-    _v1("weights-barrier", "no barrier before the weights are read", "normalise", BARRIER, "pass", "logits-vec"),
-    _v1("reuse-barrier", "no barrier before logits become out_smem", "cross-warp-reduce", BARRIER, "pass", "cross-warp"),
-    _v1("round-barrier", "no barrier between writing and adding", "cross-warp-reduce", BARRIER, "pass", "cross-warp", nth=1),
-    _v1("k-mask", "masked scores are stored", "mask-and-store", "float32(0) if mask else qk", "qk", "mask"),
-    _v1("max-mask", "masked scores vote for the maximum", "mask-and-store", "qk_max if mask else libdevice.fmaxf(qk_max, qk)", "libdevice.fmaxf(qk_max, qk)", "mask"),
-    _v1("v-mask", "values behind the end are kept", "tail-zeroing", "v_vec[j] if token_idx + j < seq_len else zero_value", "v_vec[j]", "tail", "output"),
-    _v1("epsilon", "1e-6 is not added to the sum", "normalise", "exp_sum + float32(1e-6)", "exp_sum", "normalise"),
-    _v1("scale", "scores are not scaled", "qk-dot", "scale * qk_dot(", "qk_dot(", "qk-dot"),
-    _v1("alibi-one", "the +1 of ALiBi is missing", "alibi", "token_idx - seq_len + 1", "token_idx - seq_len", "alibi"),
-    _v1("gqa", "remainder instead of division for the KV head", "gqa-mapping", "head_idx // num_queries_per_kv", "head_idx % num_kv_heads", "gqa"),
-    _v1("table-row", "every sequence reads the first row of the table", "block-table-row", "seq_idx * max_num_blocks_per_seq", "0 * max_num_blocks_per_seq", "block-table", "qk-dot", nth=1),
-    _v1("max-subtract", "the maximum is not subtracted", "exp-sum", "logits[i] - qk_max", "logits[i]", "exp-sum"),
-    _v1("half-warp", "the last exchange of a row is missing", "warp-reduce", "lane_mask >= 1", "lane_mask >= 2", "accumulate", "output"),
-    _v1("group-sum", "the thread group does not add up its halves", "qk-dot-helper", "mask >= 1", "mask >= 2", "qk-dot", file=UTILS),
-    _v1("slot-guard", "padding is not skipped", "slot-guard", "slot_idx < 0", "slot_idx < -1", "slots", "padded-rows", file=WRITER),
-    _v1("v-stride", "values are written side by side", "v-store", "i * block_size", "i", "write-values", file=WRITER),
-    _v1("k-group", "a key's piece lands on the wrong shelf", "k-store", "h_block * block_size * x", "h_block * x", "write-keys", file=WRITER),
-    Mutation("rescale", "the accumulator is not rescaled", GATHER, "online-softmax", "acc[d] * correction", "acc[d]", ("paged-reference/online-softmax", "paged-reference/divide")),
-    Mutation("tail-guard", "the last block is read to its end", GATHER, "tail-guard", "token_idx >= seq_len", "token_idx >= seq_len + block_size", ("paged-reference/tail",)),
-)  # fmt: skip
+MUTATIONS = load()
 
 
 def mutant(mutation: Mutation) -> Kernel:
     """The kernel with the fault in it; raises MutationError when the text to change is not there."""
-    name = ENTRIES[mutation.file]
-    if mutation.file != UTILS:
-        kernel = _load(mutation.file, _changed(mutation), mutation.id)[name]
-    else:
-        helpers = _load(UTILS, _changed(mutation), mutation.id)
-        scope = _load(V1, (ROOT / V1).read_text("utf-8"), mutation.id)
-        # The caller finds its device functions through its module's globals.
-        scope.update({key: value for key, value in helpers.items() if isinstance(value, Device) and key in scope})
-        kernel = scope[name]
+    chain = (mutation.file, *CALLERS[mutation.file])
+    scope = _load(mutation.file, _changed(mutation), mutation.id)
+    for file in chain[1:]:
+        # A caller finds its device functions through its module's globals.
+        faulty = {name: value for name, value in scope.items() if isinstance(value, Device)}
+        scope = _load(file, (ROOT / file).read_text("utf-8"), mutation.id)
+        scope.update({name: value for name, value in faulty.items() if name in scope})
+    kernel = scope[ENTRIES[chain[-1]]]
     assert isinstance(kernel, Kernel)
     return kernel
 
@@ -150,12 +126,7 @@ def _changed(mutation: Mutation) -> str:
     path = ROOT / mutation.file
     lines = path.read_text("utf-8").splitlines(keepends=True)
     spans = regions(path).get(mutation.region, [])
-    places = [
-        number
-        for span in spans
-        for number in range(span.first - 1, span.last)
-        if mutation.old in lines[number]
-    ]
+    places = [number for span in spans for number in range(span.first - 1, span.last) if mutation.old in lines[number]]
     if len(places) <= mutation.nth:
         raise MutationError(f"{mutation.id}: {mutation.old!r} is not in region {mutation.region} of {mutation.file}")
     lines[places[mutation.nth]] = lines[places[mutation.nth]].replace(mutation.old, mutation.new, 1)

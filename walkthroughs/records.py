@@ -45,7 +45,9 @@ def record_steps(backend: Backend, out: Path) -> bool:
         for step in walkthrough.steps:
             record = runner.run(step, backend)
             records.append(record)
-            _say(f"{record.status:7} {step.id} {record.seconds:.2f} s, max error {record.max_error:.2g} {record.message}")
+            _say(
+                f"{record.status:7} {step.id} {record.seconds:.2f} s, max error {record.max_error:.2g} {record.message}"
+            )
             for check in record.checks:
                 if not check.passed:
                     _say(f"        {check.name}: {check.observed} instead of {check.expected} ({check.max_error:.3g})")
@@ -82,7 +84,8 @@ def record_mutations(backend: Backend, out: Path) -> bool:
 
 def mutations_digest() -> str:
     """What the mutation record depends on: the mutations and the files they change."""
-    return digest.of_files(["walkthroughs/mutations.py", *sorted({m.file for m in mutations.MUTATIONS})])
+    files = sorted({mutation.file for mutation in mutations.MUTATIONS})
+    return digest.of_files(files, extra=repr(mutations.MUTATIONS))
 
 
 def _say(line: str) -> None:

@@ -78,9 +78,7 @@ class Walkthrough:
         """Register the decorated function as the next step; source and port default to the walkthrough's."""
 
         def register(run: StepFunction) -> StepFunction:
-            self.steps.append(
-                Step(f"{self.id}/{slug}", title, reads, source or self.source, port or self.port, run)
-            )
+            self.steps.append(Step(f"{self.id}/{slug}", title, reads, source or self.source, port or self.port, run))
             return run
 
         return register

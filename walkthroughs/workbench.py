@@ -18,9 +18,11 @@ import numpy.typing as npt
 from annotate.regions import regions
 from kernels import gather as gather_port
 from kernels.cases import DecodeCase, WriteCase
+from kernels.errors import ProbeError
 from kernels.kernel import Backend, Kernel
-from kernels.probe import Probed, ProbeError, Reading, Watch, delayed
+from kernels.probe import Probed, Reading, Watch, delayed
 from kernels.vllm import cache, classic_v1
+from walkthroughs.digest import port_files
 from walkthroughs.evidence import Check
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,7 +57,7 @@ class Run:
         return self.probed.readings(name)
 
     def last(self, name: str, *, block: int | None = None, by_thread: bool = False) -> dict[tuple[int, ...], float]:
-        """The last value recorded for each key (with the thread in front if `by_thread`), of one thread block or all."""
+        """The last value for each key (with the thread in front if `by_thread`), of one thread block or of all."""
         found: dict[tuple[int, ...], float] = {}
         for reading in self.readings(name):
             if block is None or reading.block == block:
@@ -97,15 +99,15 @@ class Workbench:
         when: str | None = None,
         part: int = -1,
     ) -> Watch:
-        """Watch `value` (by default the variable `name`) in region `at` of the port.
+        """Watch `value` (by default the variable `name`) in region `at` of the port or of what it imports.
 
         See kernels.probe.Watch for `after`, `by` and `when`. Where a region stands in several places, `part`
         says which of them is meant; the last, if not given.
         """
-        places = regions(ROOT / self.port)
-        if at not in places:
-            raise ProbeError(f"watch {name!r}: {self.port} has no region {at!r}")
-        place = places[at][part]
+        places = [place for file in port_files(self.port) for place in regions(ROOT / file).get(at, [])]
+        if not places:
+            raise ProbeError(f"watch {name!r}: neither {self.port} nor what it imports has a region {at!r}")
+        place = places[part]
         return Watch(name, value or name, (place.first, place.last), after, tuple(by), when)
 
     def attend(self, case: DecodeCase, *watches: Watch, dtype: str | None = None) -> Run:

@@ -202,8 +202,10 @@ class Machine:
 
     def turn(self, warp: Warp) -> None:
         """The warp could go on; the schedule may prefer another."""
-        self.queue.append(warp)
-        self.queue.pop(self.order.pick(len(self.queue))).first()
+        if not self.order.stay():
+            self.queue.append(warp)
+            warp = self.queue.pop(self.order.pick(len(self.queue)))
+        warp.first()
 
     def rest(self, warp: Warp, idle: bool) -> None:
         """Lanes of the warp sleep (`idle`: all that ran): the other warps go first.

@@ -76,14 +76,14 @@ class SimtError(Exception):
     """Base of everything that the machine finds wrong with a kernel or a launch."""
 
 
-class OutsideLaunch(SimtError, RuntimeError):  # noqa: N818 - named after what it finds
+class OutsideLaunch(SimtError, RuntimeError):
     """`cuda` was used by ordinary Python code: it only means something inside a kernel that `launch` runs."""
 
     def __init__(self) -> None:
         super().__init__("cuda.* was used outside a launch: call the kernel through kernels.simt.launch(...)")
 
 
-class BadLaunch(SimtError, ValueError):  # noqa: N818 - named after what it finds
+class BadLaunch(SimtError, ValueError):
     """A grid, block, shared size or schedule that no launch can use."""
 
     def __init__(self, argument: str, value: object, must: str) -> None:
@@ -92,7 +92,7 @@ class BadLaunch(SimtError, ValueError):  # noqa: N818 - named after what it find
         super().__init__(f"{argument} = {value!r}: {must}")
 
 
-class NotModelled(SimtError, NotImplementedError):  # noqa: N818 - named after what it finds
+class NotModelled(SimtError, NotImplementedError):
     """The kernel uses something of CUDA that the machine does not have."""
 
     def __init__(self, what: str, place: Place) -> None:
@@ -101,7 +101,7 @@ class NotModelled(SimtError, NotImplementedError):  # noqa: N818 - named after w
         super().__init__(f"{what} is not modelled by the SIMT machine ({place})")
 
 
-class OutOfBounds(SimtError, IndexError):  # noqa: N818 - named after what it finds
+class OutOfBounds(SimtError, IndexError):
     """An index below zero or past the end of an array (on a GPU: silent corruption, or a fault)."""
 
     def __init__(self, array: str, index: object, shape: Sequence[int], place: Place) -> None:
@@ -112,7 +112,7 @@ class OutOfBounds(SimtError, IndexError):  # noqa: N818 - named after what it fi
         super().__init__(f"{array}[{_show_index(index)}] is outside shape {self.shape} ({place})")
 
 
-class UninitialisedRead(SimtError):  # noqa: N818 - named after what it finds
+class UninitialisedRead(SimtError):
     """A read of a shared or local element that nothing has written (on a GPU: whatever was there before)."""
 
     def __init__(self, array: str, index: object, place: Place) -> None:
@@ -122,7 +122,7 @@ class UninitialisedRead(SimtError):  # noqa: N818 - named after what it finds
         super().__init__(f"{array}[{_show_index(index)}] is read before anything was written to it ({place})")
 
 
-class _Divergence(SimtError):  # noqa: N818 - named after what it finds
+class _Divergence(SimtError):
     def __init__(self, problem: str, groups: Sequence[Group], block: Triple, kernel: str) -> None:
         self.groups = tuple(groups)
         self.block = block

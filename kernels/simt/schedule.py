@@ -55,7 +55,7 @@ class Order:
     """In order. Subclasses choose otherwise; a search over orders is one more subclass."""
 
     preempts = False
-    """Whether `pick` is asked after every warp operation, not only when a warp cannot go on."""
+    """Whether `stay` is asked after every warp operation; else a warp goes on as long as it can."""
 
     def blocks(self, count: int) -> Sequence[int]:
         """The order of the grid's thread blocks, by linear number."""
@@ -64,6 +64,10 @@ class Order:
     def warps(self, live: Sequence[int]) -> Sequence[int]:
         """The order in which these warps start the interval after a barrier."""
         return live
+
+    def stay(self) -> bool:
+        """Whether the running warp goes on after a warp operation."""
+        return True
 
     def pick(self, count: int) -> int:
         """Which of `count` runnable warps goes on; the first is the one that has waited longest."""
@@ -89,14 +93,21 @@ class RandomOrder(Order):
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
+        self._patience = 0.0
 
     def blocks(self, count: int) -> Sequence[int]:
         """A random permutation."""
         return self._random.sample(range(count), count)
 
     def warps(self, live: Sequence[int]) -> Sequence[int]:
-        """A random permutation."""
+        """A random permutation, and how eagerly warps alternate until the next barrier."""
+        # Alternating evenly would almost never let one warp run far ahead, which is what many races need.
+        self._patience = self._random.choice((0.0, 0.9, 1.0))
         return self._random.sample(live, len(live))
+
+    def stay(self) -> bool:
+        """More or less often, as drawn at the last barrier."""
+        return self._random.random() < self._patience
 
     def pick(self, count: int) -> int:
         """Any of them."""

@@ -30,6 +30,7 @@ def reshape_and_cache_kernel(  # type: ignore[no-untyped-def]
     block_size,
     x,
 ):
+    """Write one token's key and value: grid (num_tokens), a thread for each (head, 16-byte piece), arrays flat."""
     # region: slot-guard
     token_idx = int64(cuda.blockIdx.x)
     slot_idx = slot_mapping[token_idx]

@@ -8,9 +8,10 @@ import markdown
 import pytest
 from bs4 import BeautifulSoup
 
+from annotate.concepts import concepts
 from walkthroughs.site.errors import BadDirective, StepNotProven, UnknownPageItem
 from walkthroughs.site.extension import HANDLERS, makeExtension
-from walkthroughs.site.model import WalkthroughView
+from walkthroughs.site.model import Summary, WalkthroughView
 
 EXTENSIONS = ["attr_list", "toc", "pymdownx.superfences", "pymdownx.highlight", "def_list", "md_in_html"]
 
@@ -42,6 +43,11 @@ def test_prose_may_hold_a_code_fence(sample: ModuleType) -> None:
 
 
 def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> None:
+    class WithGlossary(sample.SampleData):  # type: ignore[misc,name-defined]
+        def concepts(self) -> dict[str, Summary]:
+            real = {name: Summary(name, c.title, c.summary) for name, c in concepts().items()}
+            return {**super().concepts(), **real}
+
     text = "\n\n".join(
         [
             "::: walkthroughs",
@@ -53,7 +59,7 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
             "::: architecture",
         ]
     )
-    page, _ = convert(text, sample.SampleData())
+    page, _ = convert(text, WithGlossary())
     assert not [line for line in page.get_text().splitlines() if line.startswith(":::")]
     assert page.select_one("a[href='walkthroughs/alpha.md']")
     assert page.select_one("figure.pw-drawing svg")

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import pytest
+
 from annotate.concepts import concepts
 from walkthroughs.site import glossary
+from walkthroughs.site.errors import UnknownPageItem
 
 NEEDED = {
     "Barrier",
@@ -51,6 +54,11 @@ def test_sentences_are_short() -> None:
 
 
 def test_the_page_has_a_heading_a_term_and_links_to_the_code() -> None:
-    lines = glossary.lines("..")
+    lines = glossary.lines("..", {name: c.title for name, c in concepts().items()})
     assert "### KV block {#term-kv-block}" in lines
     assert any("](../concepts/x-packing.md)" in line for line in lines)
+
+
+def test_a_term_with_an_unknown_concept_is_an_error() -> None:
+    with pytest.raises(UnknownPageItem, match="x-packing"):
+        glossary.lines("..", {"x-paking": "nearly"})

@@ -100,7 +100,9 @@ def step_slots(bench: Workbench) -> None:
     So the first token of the sequence lives far behind the last one. No one minds.
     """
     slot = bench.watch("slot", at="slot-of-token", after="slot", by=("token_idx",))
-    physical = bench.watch("physical_block_number", at="slot-of-token", after="physical_block_number", by=("token_idx",))
+    physical = bench.watch(
+        "physical_block_number", at="slot-of-token", after="physical_block_number", by=("token_idx",)
+    )
     run = bench.scatter(KEYS, VALUES, empty(), int32(TABLE), slot, physical)
     bench.check("physical block of each token", run.series("physical_block_number"), [3, 3, 3, 3, 1, 1])
     bench.check("slot of each token", run.series("slot"), oracle.slots(TABLE, TOKENS, BLOCK_SIZE))

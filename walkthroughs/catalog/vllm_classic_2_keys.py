@@ -26,9 +26,9 @@ def step_block_ranges(bench: Workbench) -> None:
     """
     Seventy tokens in blocks of 16: four full blocks and one with six. Round up, five blocks.
 
-    The names speak of partitions, since v2 shares this code. There, a thread block takes only 512 tokens of the sequence,
-    and leaves at once if its share begins behind the end. In v1 the partition size is zero, which means:
-    no partitions, take everything from block 0.
+    The names speak of partitions, since v2 shares this code. There, a thread block takes only 512 tokens of the
+    sequence, and leaves at once if its share begins behind the end. In v1 the partition size is zero, which means: no
+    partitions, take everything from block 0.
 
     vLLM's own design document calls the partition size the number of tensor-parallel GPUs. That is a slip:
     it is a number of tokens.
@@ -73,7 +73,8 @@ def step_gqa(bench: Workbench) -> None:
     A division does it. A remainder would not: it would send heads 0 and 2 to the same place.
 
     Each query head is its own thread block. So two thread blocks read the same keys from memory, one after the other
-    or both at once. The kernel makes no use of that. Faster kernels do: they keep all query heads of a KV head together.
+    or both at once. The kernel makes no use of that. Faster kernels do: they keep all query heads of a KV head
+    together.
     """
     for heads, kv_heads in ((4, 2), (6, 2), (3, 1), (4, 4)):
         case = cases.decode_case((3,), heads, kv_heads, 32, 16, "float16", seed=6)
@@ -152,7 +153,9 @@ def step_x(bench: Workbench) -> None:
     Python sees the same memory as a tensor with x as its last axis. `view` does not move a byte.
     """
     by = ("j", "token_idx", "thread_group_offset")
-    address = bench.watch("k_offset", at="k-address", after="k_offset", by=by, when="block_idx == 0 and head_idx == 0 and seq_idx == 0")
+    address = bench.watch(
+        "k_offset", at="k-address", after="k_offset", by=by, when="block_idx == 0 and head_idx == 0 and seq_idx == 0"
+    )
     run = bench.attend(CASE, address)
     found = run.last("k_offset")
     gaps, spans = set(), set()
@@ -189,8 +192,14 @@ def step_k_address(bench: Workbench) -> None:
             element = (j * 2 + offset) * 4
             expected.append(places[block, 1, element // 8, token % 16, element % 8])
     bench.check("addresses of every vector", run.series("k_offset"), expected)
-    key = bench.watch("key", "k_vecs[j, e]", at="k-address", after="k_vecs[]", by=("token_idx", "j", "thread_group_offset", "e"),
-                      when="head_idx == 2 and seq_idx == 0 and token_idx < seq_len")  # fmt: skip
+    key = bench.watch(
+        "key",
+        "k_vecs[j, e]",
+        at="k-address",
+        after="k_vecs[]",
+        by=("token_idx", "j", "thread_group_offset", "e"),
+        when="head_idx == 2 and seq_idx == 0 and token_idx < seq_len",
+    )
     bench.check("keys loaded", bench.attend(CASE, key).series("key"), CASE.keys[0][:, 1].reshape(-1))
 
 
@@ -204,7 +213,13 @@ def step_qk_dot(bench: Workbench) -> None:
 
     The products are summed in float32, though q and k are float16. Then comes the scale, once.
     """
-    score = bench.watch("qk", at="qk-dot", after="qk", by=("token_idx", "thread_group_offset"), when="head_idx == 3 and token_idx < seq_len")
+    score = bench.watch(
+        "qk",
+        at="qk-dot",
+        after="qk",
+        by=("token_idx", "thread_group_offset"),
+        when="head_idx == 3 and token_idx < seq_len",
+    )
     run = bench.attend(CASE, score)
     for seq, block in ((0, 3), (1, 7)):
         found = run.last("qk", block=block)
@@ -225,7 +240,9 @@ def step_alibi(bench: Workbench) -> None:
     Without slopes vLLM passes a null pointer. Numba has none, so our launcher passes zeros, and the line adds zero.
     """
     case = cases.decode_case((20,), 4, 2, 32, 16, "float16", seed=7, alibi=True)
-    score = bench.watch("qk", at="alibi", after="qk", by=("head_idx", "token_idx"), when=f"{LEADER} and token_idx < seq_len")
+    score = bench.watch(
+        "qk", at="alibi", after="qk", by=("head_idx", "token_idx"), when=f"{LEADER} and token_idx < seq_len"
+    )
     run = bench.attend(case, score)
     expected = [oracle.logits(case, 0, head) for head in range(4)]
     bench.check("scores with bias", run.series("qk"), np.concatenate(expected), tolerance=SCORE)
@@ -233,7 +250,7 @@ def step_alibi(bench: Workbench) -> None:
     newest = [(run.last("qk")[h, 19] - plain.last("qk")[h, 19]) for h in range(4)]
     bench.check("bias of the newest token", newest, [0.0] * 4)
     oldest = [(run.last("qk")[h, 0] - plain.last("qk")[h, 0]) for h in range(4)]
-    bench.check("bias of the oldest token", oldest, -19.0 * case.alibi_slopes, tolerance=SCORE)
+    bench.check("bias of the oldest token", oldest, -19.0 * np.asarray(case.alibi_slopes), tolerance=SCORE)
 
 
 def case_without_slopes(case: cases.DecodeCase) -> cases.DecodeCase:
@@ -253,7 +270,14 @@ def step_mask(bench: Workbench) -> None:
 
     The last check fills the places behind with 10,000 instead of NaN. A loud stranger must not be heard either.
     """
-    stored = bench.watch("logit", "logits[token_idx - start_token_idx]", at="mask-and-store", after="logits[]", by=("token_idx",), when="head_idx == 0")
+    stored = bench.watch(
+        "logit",
+        "logits[token_idx - start_token_idx]",
+        at="mask-and-store",
+        after="logits[]",
+        by=("token_idx",),
+        when="head_idx == 0",
+    )
     run = bench.attend(CASE, stored)
     found = run.series("logit", block=4)
     bench.check("sequence 1, the 9 tokens", found[:9], score_row(1, 0), tolerance=SCORE)
@@ -279,7 +303,9 @@ def step_qk_max(bench: Workbench) -> None:
     A warp without a block has seen no score. It brings the smallest float there is. Not minus infinity: the difference
     of two infinities would be NaN.
     """
-    warp = bench.watch("warp_max", "red_smem[warp_idx]", at="qk-max", after="red_smem[]", by=("warp_idx",), when="head_idx == 1")
+    warp = bench.watch(
+        "warp_max", "red_smem[warp_idx]", at="qk-max", after="red_smem[]", by=("warp_idx",), when="head_idx == 1"
+    )
     final = bench.watch("qk_max", at="qk-max", by=("thread_idx",), when="head_idx == 1")
     run = bench.attend(CASE, warp, final)
     row = score_row(0, 1)

@@ -18,8 +18,8 @@ LEADS = "lane % NUM_V_VECS_PER_ROW == 0"
 @WALKTHROUGH.step("exp-sum", title="Exponentials, and their sum", reads=("exp-sum", "block-sum"))
 def step_exp_sum(bench: Workbench) -> None:
     """
-    Now all 128 threads walk along the row of scores: thread 0 takes tokens 0, 128, 256, thread 1 takes 1, 129, and so on.
-    Each score is replaced by exp(score − max). The largest becomes exactly one, so the sum is at least one.
+    Now all 128 threads walk along the row of scores: thread 0 takes tokens 0, 128, 256, thread 1 takes 1, 129, and
+    so on. Each score is replaced by exp(score − max). The largest becomes exactly one, so the sum is at least one.
 
     `block_sum` adds up across the block, in the shape you know: shuffles in the warp, four numbers in shared memory,
     a barrier, shuffles again. It uses the *second half* of `red_smem`. The first half still holds the maxima,
@@ -33,7 +33,9 @@ def step_exp_sum(bench: Workbench) -> None:
     scores = oracle.logits(CASE, 0, 0)
     bench.check("exponentials", run.series("exp", block=0), np.exp(scores - scores.max()), tolerance=SCORE)
     bench.check("largest of them", max(run.series("exp", block=0)), 1.0)
-    bench.check("sum, in all 128 threads", run.series("exp_sum", block=0), [oracle.exp_sum(CASE, 0, 0)] * 128, tolerance=3e-5)
+    bench.check(
+        "sum, in all 128 threads", run.series("exp_sum", block=0), [oracle.exp_sum(CASE, 0, 0)] * 128, tolerance=3e-5
+    )
     bench.check("tokens counted for sequence 1", len(run.series("exp", block=4)), 9)
 
 
@@ -68,16 +70,24 @@ def step_v_rows(bench: Workbench) -> None:
     """
     Second pass, same blocks, same warps. The block table is read once more.
 
-    Remember how values lie: a row is one element of the head, for all 16 tokens. A thread takes 16 bytes of a row,
-    8 tokens. Two threads cover a row, so a warp covers 16 rows at a time. With 64 rows, each thread comes back four times.
+    Remember how values lie: a row is one element of the head, for all 16 tokens. A thread takes 16 bytes of a row, 8
+    tokens. Two threads cover a row, so a warp covers 16 rows at a time. With 64 rows, each thread comes back four
+    times.
 
-    Thread 0 gets rows 0, 16, 32 and 48. For head size 128 it goes on to 64, 80, 96, 112. The design document lists 0, 32,
-    up to 224 there, which would be far outside the head.
+    Thread 0 gets rows 0, 16, 32 and 48. For head size 128 it goes on to 64, 80, 96, 112. The design document lists 0,
+    32, up to 224 there, which would be far outside the head.
 
     Neighbouring threads read neighbouring 16 bytes: a warp reads 512 bytes in one run.
     """
     row = bench.watch("row_idx", at="v-address", after="row_idx", by=("i",), when="thread_idx == 0 and block_idx == 0")
-    where = bench.watch("v", "v_ptr + offset", at="v-address", after="offset", by=("block_idx", "row_idx", "lane % NUM_V_VECS_PER_ROW"), when="head_idx == 3 and seq_idx == 0")
+    where = bench.watch(
+        "v",
+        "v_ptr + offset",
+        at="v-address",
+        after="offset",
+        by=("block_idx", "row_idx", "lane % NUM_V_VECS_PER_ROW"),
+        when="head_idx == 3 and seq_idx == 0",
+    )
     run = bench.attend(CASE, row, where)
     bench.check("rows of thread 0", run.series("row_idx", block=0), [0, 16, 32, 48])
     places = np.arange(CASE.v_cache.size).reshape(CASE.v_cache.shape)
@@ -99,11 +109,19 @@ def step_logits_vec(bench: Workbench) -> None:
 
     The places behind the end hold zero, thanks to the mask of the first pass.
     """
-    weight = bench.watch("w", "logits_vec[e]", at="logits-vec", after="logits_vec[]", by=("token_idx + e",), when="head_idx == 1")
+    weight = bench.watch(
+        "w", "logits_vec[e]", at="logits-vec", after="logits_vec[]", by=("token_idx + e",), when="head_idx == 1"
+    )
     run = bench.attend(CASE, weight)
     found = run.series("w", block=1)
     exact = oracle.weights(CASE, 0, 1)
-    bench.check("weights as float16", found[:70], exact, tolerance=float(exact.max()) * 2**-11 + 1e-6, note="half a unit in the last place")
+    bench.check(
+        "weights as float16",
+        found[:70],
+        exact,
+        tolerance=float(exact.max()) * 2**-11 + 1e-6,
+        note="half a unit in the last place",
+    )
     bench.check("they are float16 numbers", found, np.asarray(found, np.float16))
     bench.check("the ten places behind the end", found[70:], [0.0] * 10)
 
@@ -119,8 +137,22 @@ def step_tail(bench: Workbench) -> None:
     Our cache holds NaN in all those places. In sequence 1 every head loads 7 × 64 = 448 of them,
     and the output has none.
     """
-    after = bench.watch("v", "v_vec[j]", at="tail-zeroing", after="v_vec[]", by=("row_idx", "token_idx + j"), when="head_idx == 0 and seq_idx == 1")
-    before = bench.watch("raw", "v_vec[e]", at="v-address", after="v_vec[]", by=("row_idx", "token_idx + e"), when="head_idx == 0 and seq_idx == 1")
+    after = bench.watch(
+        "v",
+        "v_vec[j]",
+        at="tail-zeroing",
+        after="v_vec[]",
+        by=("row_idx", "token_idx + j"),
+        when="head_idx == 0 and seq_idx == 1",
+    )
+    before = bench.watch(
+        "raw",
+        "v_vec[e]",
+        at="v-address",
+        after="v_vec[]",
+        by=("row_idx", "token_idx + e"),
+        when="head_idx == 0 and seq_idx == 1",
+    )
     run = bench.attend(CASE, after, before)
     raw = np.asarray(run.series("raw")).reshape(64, 16)
     zeroed = np.asarray(run.series("v")).reshape(64, 16)
@@ -142,7 +174,14 @@ def step_accumulate(bench: Workbench) -> None:
     With float16, vLLM multiplies and adds the eight products as float16 pairs, and widens to float32 only then.
     Our port does the same.
     """
-    acc = bench.watch("acc", "accs[i]", at="warp-reduce", after="accs[]", by=("warp_idx", f"{ROW} + i * NUM_ROWS_PER_ITER"), when=f"head_idx == 2 and {LEADS}")
+    acc = bench.watch(
+        "acc",
+        "accs[i]",
+        at="warp-reduce",
+        after="accs[]",
+        by=("warp_idx", f"{ROW} + i * NUM_ROWS_PER_ITER"),
+        when=f"head_idx == 2 and {LEADS}",
+    )
     run = bench.attend(CASE, acc)
     found = np.asarray(run.series("acc", block=2)).reshape(4, 64)
     bench.check("sums of the four warps", found, oracle.warp_outputs(CASE, 0, 2), tolerance=HALF)
@@ -161,7 +200,9 @@ def step_cross_warp(bench: Workbench) -> None:
 
     Take that barrier away and nothing may happen for a year.
     """
-    acc = bench.watch("acc", "accs[r]", at="cross-warp-reduce", after="accs[]", by=("-i", "warp_idx", "row_idx"), when="head_idx == 2")
+    acc = bench.watch(
+        "acc", "accs[r]", at="cross-warp-reduce", after="accs[]", by=("-i", "warp_idx", "row_idx"), when="head_idx == 2"
+    )
     run = bench.attend(CASE, acc)
     found = run.last("acc", block=2)
     parts = oracle.warp_outputs(CASE, 0, 2)

@@ -46,9 +46,7 @@ def read_command(name: str, source: str | None, as_json: bool) -> None:
     if source is not None:
         require_known("source", source, pins(), "pagewalk sources")
         if source not in holders:
-            raise click.UsageError(
-                f"{name} has no lines in {source}. It has in: {', '.join(holders) or 'no source'}."
-            )
+            raise click.UsageError(f"{name} has no lines in {source}. It has in: {', '.join(holders) or 'no source'}.")
     chosen = source or next(iter(holders), None)
     if as_json:
         spans = [span for pin in ([source] if source else holders) for span in spans_of(pin, name)]
@@ -75,8 +73,7 @@ def spans_of(source: str, name: str) -> list[dict[str, Any]]:
 
     pin = pins()[source]
     return [
-        asdict(span) | {"permalink": pin.link(span.path, span.first, span.last)}
-        for span in spans(source).get(name, ())
+        asdict(span) | {"permalink": pin.link(span.path, span.first, span.last)} for span in spans(source).get(name, ())
     ]
 
 

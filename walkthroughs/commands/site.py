@@ -37,9 +37,7 @@ def build_command(backend: str, as_json: bool) -> None:
         notice(f"{pin.id} is not here: its panes will say so. Fetch it with: pagewalk fetch {pin.id}")
     prepare(backend)
     command = mkdocs("build", "--strict")
-    code = subprocess.run(
-        command, cwd=ROOT, env=mkdocs_environment(), stdout=sys.stderr, check=False
-    ).returncode
+    code = subprocess.run(command, cwd=ROOT, env=mkdocs_environment(), stdout=sys.stderr, check=False).returncode
     if as_json:
         status = "failed" if code else "passed"
         emit_json("sites", [{"id": "site", "status": status, "path": str(ROOT / "site")}])

@@ -18,6 +18,7 @@ from .model import Link, Panes
 
 ROOT = Path(__file__).resolve().parents[2]
 OUR_LICENCE = "Apache-2.0"
+OWN_COPY = "The upstream lines come from a copy of your own, which was not checked against the pinned digest."
 Lines = tuple[int, int]
 Found = Mapping[str, Sequence[Lines]]
 
@@ -29,6 +30,7 @@ class Figures:
     html: tuple[str, ...] = ()
     concepts: tuple[str, ...] = ()
     permalinks: tuple[Link, ...] = ()
+    note: str = ""
 
 
 def with_inner(found: Found, reads: Iterable[str]) -> dict[str, list[Lines]]:
@@ -51,7 +53,14 @@ def scope_of(scope: str, index: int) -> str:
 def port_ranges(path: str) -> Mapping[str, Sequence[Lines]]:
     """The line ranges of every region of one of our files."""
     table = regions.regions(ROOT / path)
-    return {name: [(r.first, r.last) for r in found] for name, found in table.items()}
+    lines = (ROOT / path).read_text("utf-8").split("\n")
+    return {name: [_trimmed(lines, r.first, r.last) for r in found] for name, found in table.items()}
+
+
+def _trimmed(lines: Sequence[str], first: int, last: int) -> Lines:
+    """A range without the blank lines at its ends, which the formatter puts between a region's code and its fence."""
+    full = [number for number in range(first, last + 1) if lines[number - 1].strip()]
+    return (full[0], full[-1]) if full else (first, last)
 
 
 @cache
@@ -62,9 +71,12 @@ def ports() -> tuple[str, ...]:
 
 
 def own_figures(
-    paths: Iterable[str], reads: Sequence[str], scope: str, *, side: str = "port", context: int = 2
+    paths: Iterable[str], reads: Sequence[str], scope: str, *, side: str = "port"
 ) -> Figures:
-    """Panes of our own files, from their regions; files without any of `reads` are left out."""
+    """Panes of our own files, from their regions; files without any of `reads` are left out.
+
+    No lines of context: around a region there are only its fences.
+    """
     html: list[str] = []
     linked: list[str] = []
     for path in paths:
@@ -78,7 +90,7 @@ def own_figures(
             source="pagewalk",
             path=path,
             language="python",
-            context=context,
+            context=0,
             licence=OUR_LICENCE,
         )
         html.append(render.to_html(excerpt, scope=scope_of(scope, len(html))))
@@ -119,9 +131,8 @@ def source_figures(source: str, reads: Sequence[str], scope: str, *, context: in
         asked = [lines for name in reads for lines in ranges.get(name, ())]
         first, last = min(a for a, _ in asked), max(b for _, b in asked)
         address = pin.link(path, first, last)
-        where = f"{path.rpartition('/')[2]}, lines {first} to {last}, {pin.name} {pin.revision}"
-        own = " (shown from your own copy, which was not checked)" if tree and tree.marked_copy else ""
-        links.append(Link(where + own, address))
+        lines = f"line {first}" if first == last else f"lines {first} to {last}"
+        links.append(Link(f"{path.rpartition('/')[2]}, {lines} ({pin.name} {pin.revision})", address))
         linked += shown
         if tree is None:
             html.append(render.missing_html(source=source, path=path, permalink=address))
@@ -138,7 +149,8 @@ def source_figures(source: str, reads: Sequence[str], scope: str, *, context: in
             licence=pin.licence,
         )
         html.append(render.to_html(excerpt, scope=scope_of(scope, len(html))))
-    return Figures(tuple(html), tuple(dict.fromkeys(linked)), tuple(links))
+    note = OWN_COPY if tree is not None and tree.marked_copy else ""
+    return Figures(tuple(html), tuple(dict.fromkeys(linked)), tuple(links), note)
 
 
 def panes(left: Iterable[Figures], right: Figures) -> Panes:
@@ -151,4 +163,5 @@ def panes(left: Iterable[Figures], right: Figures) -> Panes:
         port=right.html,
         titles={name: table[name].title for name in names},
         permalinks=tuple(link for side in sides for link in side.permalinks),
+        note=next((side.note for side in sides if side.note), ""),
     )

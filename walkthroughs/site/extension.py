@@ -52,7 +52,7 @@ def _svg(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
 
 
 def _glossary(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
-    return glossary.lines(at.root)
+    return glossary.lines(at.root, {entry.id: entry.title for entry in data.concepts().values()})
 
 
 def _architecture(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:

@@ -1,13 +1,15 @@
 """The glossary page, from `glossary.toml`: groups of terms, each term a heading so that search finds it.
 
-A term may name the concepts where the code shows it; the link check of the build proves that they exist.
+A term may name the concepts where the code shows it.
 """
 
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from .errors import UnknownPageItem
 from .render import label
 
 PATH = Path(__file__).with_name("glossary.toml")
@@ -39,14 +41,17 @@ def groups(path: Path = PATH) -> dict[str, list[Term]]:
     }
 
 
-def lines(root: str, path: Path = PATH) -> list[str]:
-    """The page's Markdown."""
+def lines(root: str, titles: Mapping[str, str], path: Path = PATH) -> list[str]:
+    """The page's Markdown; `titles` are the concepts that a term may name, by id. Raises `UnknownPageItem`."""
     out: list[str] = []
     for title, terms in groups(path).items():
         out += [f"## {label(title)}", ""]
         for term in terms:
             out += [f"### {label(term.name)} {{#{term.anchor}}}", "", term.text, ""]
             if term.concepts:
-                links = ", ".join(f"[{name}]({root}/concepts/{name}.md)" for name in term.concepts)
+                for name in term.concepts:
+                    if name not in titles:
+                        raise UnknownPageItem(f"concept (for the term {term.name})", name, titles)
+                links = "; ".join(f"[{label(titles[name])}]({root}/concepts/{name}.md)" for name in term.concepts)
                 out += [f"In the code: {links}", ""]
     return out

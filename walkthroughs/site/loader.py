@@ -82,8 +82,12 @@ class ProjectData:
         )
 
     def concepts(self) -> dict[str, Summary]:
-        """Every concept by id."""
-        return {c.id: Summary(c.id, c.title, c.summary) for c in concepts.concepts().values()}
+        """Every concept by id, grouped by the file in which its first source has it."""
+        groups: dict[str, list[Summary]] = {}
+        for c in concepts.concepts().values():
+            group = _home(c.id)
+            groups.setdefault(group, []).append(Summary(c.id, c.title, c.summary, group=group))
+        return {entry.id: entry for group in groups.values() for entry in group}
 
     def concept(self, name: str) -> ConceptView:
         """One concept with its lines in every source and every port; raises `UnknownPageItem`."""
@@ -107,14 +111,21 @@ class ProjectData:
         )
 
     def pair(self, concept: str, source: str) -> Panes:
-        """The lines of one concept in one source and in the first port that has it, without context lines."""
+        """The lines of one concept in one source and in the first port that has it."""
         if concept not in concepts.concepts():
             raise UnknownPageItem("concept", concept, concepts.concepts())
         if source not in spans.sources():
             raise UnknownPageItem("source", source, spans.sources())
         port = [path for path in code.ports() if concept in code.port_ranges(path)][:1]
-        left = code.source_figures(source, [concept], concept, context=0)
-        return code.panes([left], code.own_figures(port, [concept], concept, context=0))
+        left = code.source_figures(source, [concept], concept)
+        return code.panes([left], code.own_figures(port, [concept], concept))
+
+
+def _home(concept: str) -> str:
+    for source in spans.sources():
+        for span in spans.spans(source).get(concept, ()):
+            return f"`{span.path.rpartition('/')[2]}`"
+    return "Our own code"
 
 
 @cache

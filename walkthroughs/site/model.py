@@ -46,13 +46,14 @@ class Panes:
     """Upstream and port code that light up together.
 
     `upstream` and `port` are finished HTML figures; `titles` maps every concept that occurs in them to its title;
-    `permalinks` lead to the upstream lines at their fixed revision.
+    `permalinks` lead to the upstream lines at their fixed revision; `note` says what is special about the copy shown.
     """
 
     upstream: tuple[str, ...] = ()
     port: tuple[str, ...] = ()
     titles: Mapping[str, str] = field(default_factory=dict)
     permalinks: tuple[Link, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +84,16 @@ class WalkthroughView:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The head of a walkthrough or concept: enough for a stub or a list entry."""
+    """The head of a walkthrough or concept: enough for a stub or a list entry.
+
+    `count` is how many steps it has; `group` the heading under which a list shows it.
+    """
 
     id: str
     title: str
     text: str
     count: int = 0
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)

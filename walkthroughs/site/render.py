@@ -112,8 +112,9 @@ def chip_line(titles: Mapping[str, str], root: str, scope: str) -> str:
 
 
 def _permalink_line(panes: Panes) -> str:
-    links = ", ".join(f"[{plain(link.label)}]({link.url})" for link in panes.permalinks)
-    return f"Permanent link: {links}"
+    links = "; ".join(f"[{plain(link.label)}]({link.url})" for link in panes.permalinks)
+    note = f" {plain(panes.note)}" if panes.note else ""
+    return f"Upstream, at a fixed revision: {links}.{note}"
 
 
 def pair_lines(panes: Panes, scope: str, root: str, stash: Stash, chips: Mapping[str, str]) -> list[str]:
@@ -186,9 +187,13 @@ def concept_lines(view: ConceptView, root: str, stash: Stash) -> list[str]:
 
 
 def list_lines(entries: Iterable[Summary], folder: str, unit: str = "") -> list[str]:
-    """One bullet an entry, linked to its page in `folder`."""
-    lines = []
+    """One bullet an entry, linked to its page in `folder`, under a heading for each group."""
+    lines: list[str] = []
+    group = ""
     for entry in entries:
+        if entry.group != group:
+            group = entry.group
+            lines += ["", f"## {label(group)}", ""]
         count = f" ({entry.count} {unit})" if unit and entry.count else ""
         lines.append(f"* [{label(entry.title)}]({folder}/{entry.id}.md){count}: {label(entry.text)}")
     return [*lines, ""]

