@@ -21,6 +21,7 @@ from kernels.errors import BackendUnavailable, LaunchError
 MAX_THREADS = 1024
 MAX_SHARED_BYTES = 48 * 1024
 MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_BLOCK = (1024, 1024, 64)
 BACKENDS = ("cuda", "sim")
 
 Dim3 = tuple[int, int, int]
@@ -99,7 +100,7 @@ class Launcher:
     backend: Backend
 
     def __getitem__(self, config: tuple[Any, ...]) -> Callable[..., None]:
-        if not 2 <= len(config) <= 4:
+        if not isinstance(config, tuple) or not 2 <= len(config) <= 4:
             raise LaunchError(f"launch configuration = {config}: must be [grid, block, stream, shared_bytes]")
         grid, block = _dim3("grid", config[0]), _dim3("block", config[1])
         stream = config[2] if len(config) > 2 else 0
@@ -116,11 +117,12 @@ def check_launch(grid: Dim3, block: Dim3, shared_bytes: int) -> None:
     than 48 KiB of dynamic shared memory.
     """
     threads = block[0] * block[1] * block[2]
-    if not 1 <= threads <= MAX_THREADS:
+    if min(block) > 0 and threads > MAX_THREADS:
         raise LaunchError(f"block = {block}: {threads} threads; a block has 1 to {MAX_THREADS}")
-    for axis, size, limit in zip("xyz", grid, MAX_GRID, strict=True):
-        if not 1 <= size <= limit:
-            raise LaunchError(f"grid.{axis} = {size}: must be from 1 to {limit}")
+    for name, sizes, limits in (("block", block, MAX_BLOCK), ("grid", grid, MAX_GRID)):
+        for axis, size, limit in zip("xyz", sizes, limits, strict=True):
+            if not 1 <= size <= limit:
+                raise LaunchError(f"{name}.{axis} = {size}: must be from 1 to {limit}")
     if not 0 <= shared_bytes <= MAX_SHARED_BYTES:
         raise LaunchError(
             f"shared_bytes = {shared_bytes}: must be from 0 to {MAX_SHARED_BYTES}; shorten the sequence or partition it"
@@ -147,15 +149,18 @@ def bind(
     constants: Mapping[str, Any],
     facade: Mapping[str, Any],
     wrap: Callable[[types.FunctionType], Any],
+    adapt: Callable[[Any], Any] = lambda value: value,
 ) -> types.FunctionType:
     """The same code object over new globals: constants in place, names of `facade` swapped,
 
-    and every device function it names bound alike and passed through `wrap`.
+    other globals passed through `adapt`, and every device function it names bound alike and passed through `wrap`.
     """
     scope = {**fn.__globals__, **constants, **{k: v for k, v in facade.items() if k in fn.__globals__}}
     for name in fn.__code__.co_names:
         if isinstance(scope.get(name), Device):
-            scope[name] = wrap(bind(scope[name].fn, constants, facade, wrap))
+            scope[name] = wrap(bind(scope[name].fn, constants, facade, wrap, adapt))
+        elif name in scope and name not in facade:
+            scope[name] = adapt(scope[name])
     return types.FunctionType(fn.__code__, scope, fn.__name__, fn.__defaults__, fn.__closure__)
 
 
@@ -172,7 +177,7 @@ def _run_sim(launcher: Launcher, grid: Dim3, block: Dim3, stream: object, shared
 
     check_args(launcher.kernel.fn, args)
     facade = {"cuda": simt.cuda, "libdevice": simt.libdevice}
-    fn = bind(launcher.kernel.fn, launcher.kernel.constants, facade, lambda f: f)
+    fn = bind(launcher.kernel.fn, launcher.kernel.constants, facade, lambda f: f, simt.stand_in)
     simt.launch(fn, grid, block, args, shared_bytes=shared, schedule=launcher.backend.schedule)
 
 
@@ -233,7 +238,8 @@ def cuda_unavailable() -> str | None:
         if not cuda.is_available():
             return "no CUDA driver or no NVIDIA GPU was found; use --backend sim"
         cuda.get_current_device()
-        from numba.cuda.cudadrv import devicearray  # noqa: F401
+        # The first launch imports this, and with NumPy 2.5 it does not import: better to know now.
+        import numba.cuda.np.arrayobj  # noqa: F401
     except (ImportError, AttributeError) as error:
         return f"numba-cuda does not import with NumPy {np.__version__} ({error}); it needs numpy<2.5"
     except Exception as error:

@@ -1,5 +1,4 @@
-"""The SIMT machine: runs a CUDA kernel written for Numba thread by thread, on a laptop, and always the same
-way.
+"""The SIMT machine: runs a Numba CUDA kernel thread by thread, on a laptop, and always the same way.
 
 Each thread is a greenlet. The 32 lanes of a warp take turns, each as far as its next warp operation, barrier
 or return, so that a warp is in step wherever its lanes meet; warps are free between barriers, in an order
@@ -10,8 +9,11 @@ reach.
 Where to read on: `machine` runs blocks and barriers, `warp` takes the turns, `facade` is the `cuda` object,
 `memory` and `cells` check accesses, `schedule` orders warps, `report` holds every error.
 
-Not modelled: time; caches and the order in which other threads see writes, except at barriers; a thread that
-spins on memory without `nanosleep` (it never lets the others run).
+Between two meeting points the lanes of a warp run one after another, lane 0 first. That is an order a GPU may take
+since Volta, so a kernel that needs its lanes in step and does not say so (`syncwarp`, a shuffle) is wrong here too.
+
+Not modelled: time; caches and the order in which other threads see writes, except at barriers; a thread that spins
+on memory without `nanosleep` (it never lets the others run); more than one block at a time.
 """
 
 from kernels.simt import libdevice

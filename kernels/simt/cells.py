@@ -81,9 +81,7 @@ class CellArray(Array):
         if not shape:
             return start
         kind = _KINDS.get(len(shape), CellArray)
-        return kind(
-            self.cells, self.dtype, self.convert, self.name, self.at, tuple(shape), start, tuple(steps)
-        )
+        return kind(self.cells, self.dtype, self.convert, self.name, self.at, tuple(shape), start, tuple(steps))
 
 
 class CellVector(CellArray):

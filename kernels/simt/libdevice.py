@@ -16,7 +16,7 @@ _box = np.empty(1, np.float32)
 INFINITY = np.float32(np.inf)
 NAN = np.float32(np.nan)
 ZERO = np.float32(0)
-LARGEST_EXPONENT = 88.72283905206835  # expf overflows above this
+OVERFLOW = np.float32(88.72284)  # the smallest x whose exponential is too large for float32
 
 
 def _float32(value: Any) -> Any:
@@ -27,7 +27,7 @@ def _float32(value: Any) -> Any:
 
 def expf(x: Any) -> Any:
     """e to the x."""
-    if x > LARGEST_EXPONENT:
+    if x >= OVERFLOW:
         return INFINITY
     _box[0] = math.exp(x)
     return _box[0]
@@ -97,4 +97,4 @@ def fma(x: Any, y: Any, z: Any) -> Any:
     try:
         return np.float64(float(exact))
     except OverflowError:
-        return np.float64(math.copysign(math.inf, exact))
+        return np.float64(math.inf if exact > 0 else -math.inf)

@@ -120,8 +120,7 @@ class Machine:
         """Run the whole grid; see `launch`."""
         names = _parameters(self.fn)
         wrapped = tuple(
-            wrap_argument(arg, names[i] if i < len(names) else f"argument {i}", cuda)
-            for i, arg in enumerate(args)
+            wrap_argument(arg, names[i] if i < len(names) else f"argument {i}", cuda) for i, arg in enumerate(args)
         )
         # A GPU raises no floating-point exceptions.
         with np.errstate(all="ignore"):
@@ -216,9 +215,7 @@ class Machine:
         self._naps = self._naps + 1 if again else 0
         self._nap_mark = self.switches
         if self._naps > MAX_NAPS:
-            raise Deadlock(
-                "threads sleep and nothing else happens", group(self.lanes), self.block_triple, self.name
-            )
+            raise Deadlock("threads sleep and nothing else happens", group(self.lanes), self.block_triple, self.name)
         self.queue.append(warp)
         self.advance()
 

@@ -97,9 +97,7 @@ class Array:
         if len(parts) > len(self.shape):
             raise IndexError(f"{self.name} has {len(self.shape)} axes, {len(parts)} indices were given")
         found: list[Any] = []
-        for part, size in zip(
-            parts + (slice(None),) * (len(self.shape) - len(parts)), self.shape, strict=True
-        ):
+        for part, size in zip(parts + (slice(None),) * (len(self.shape) - len(parts)), self.shape, strict=True):
             if isinstance(part, slice):
                 found.append(part)
                 continue

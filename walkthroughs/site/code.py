@@ -19,6 +19,8 @@ from .model import Link, Panes
 ROOT = Path(__file__).resolve().parents[2]
 OUR_LICENCE = "Apache-2.0"
 OWN_COPY = "The upstream lines come from a copy of your own, which was not checked against the pinned digest."
+# Pygments' classes of plain, function and class names.
+NAME_CLASSES = ("n", "nf", "nc")
 Lines = tuple[int, int]
 Found = Mapping[str, Sequence[Lines]]
 
@@ -31,6 +33,18 @@ class Figures:
     concepts: tuple[str, ...] = ()
     permalinks: tuple[Link, ...] = ()
     note: str = ""
+    names: tuple[str, ...] = ()
+
+
+def names_in(excerpt: render.Excerpt) -> list[str]:
+    """The identifiers of the linked lines, in order: what a reader may search for. Comments do not count."""
+    return [
+        text
+        for number, pieces in excerpt.pieces.items()
+        if excerpt.links[number]
+        for css, text in pieces
+        if css in NAME_CLASSES and len(text) > 2
+    ]
 
 
 def with_inner(found: Found, reads: Iterable[str]) -> dict[str, list[Lines]]:
@@ -79,6 +93,7 @@ def own_figures(
     """
     html: list[str] = []
     linked: list[str] = []
+    names: list[str] = []
     for path in paths:
         shown = with_inner(port_ranges(path), reads)
         if not shown:
@@ -95,7 +110,8 @@ def own_figures(
         )
         html.append(render.to_html(excerpt, scope=scope_of(scope, len(html))))
         linked += shown
-    return Figures(tuple(html), tuple(dict.fromkeys(linked)))
+        names += names_in(excerpt)
+    return Figures(tuple(html), tuple(dict.fromkeys(linked)), names=tuple(dict.fromkeys(names)))
 
 
 @cache
@@ -123,6 +139,7 @@ def source_figures(source: str, reads: Sequence[str], scope: str, *, context: in
     html: list[str] = []
     linked: list[str] = []
     links: list[Link] = []
+    names: list[str] = []
     # Files in the order in which the concepts name them.
     wanted = {span.path: None for name in reads for span in spans.spans(source).get(name, ())}
     for path in wanted:
@@ -135,7 +152,7 @@ def source_figures(source: str, reads: Sequence[str], scope: str, *, context: in
         links.append(Link(f"{path.rpartition('/')[2]}, {lines} ({pin.name} {pin.revision})", address))
         linked += shown
         if tree is None:
-            html.append(render.missing_html(source=source, path=path, permalink=address))
+            html.append(render.missing_html(source=source, path=path, permalink=address, licence=pin.licence))
             continue
         excerpt = render.excerpt(
             tree.read(path).decode("utf-8"),
@@ -149,8 +166,9 @@ def source_figures(source: str, reads: Sequence[str], scope: str, *, context: in
             licence=pin.licence,
         )
         html.append(render.to_html(excerpt, scope=scope_of(scope, len(html))))
+        names += names_in(excerpt)
     note = OWN_COPY if tree is not None and tree.marked_copy else ""
-    return Figures(tuple(html), tuple(dict.fromkeys(linked)), tuple(links), note)
+    return Figures(tuple(html), tuple(dict.fromkeys(linked)), tuple(links), note, tuple(dict.fromkeys(names)))
 
 
 def panes(left: Iterable[Figures], right: Figures) -> Panes:
@@ -163,5 +181,6 @@ def panes(left: Iterable[Figures], right: Figures) -> Panes:
         port=right.html,
         titles={name: table[name].title for name in names},
         permalinks=tuple(link for side in sides for link in side.permalinks),
+        names=tuple(dict.fromkeys(name for side in [*sides, right] for name in side.names)),
         note=next((side.note for side in sides if side.note), ""),
     )

@@ -6,9 +6,11 @@ All of them stop the build; a page that cannot be proven is not published.
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from click import ClickException
 
-class SiteError(Exception):
-    """A page cannot be built as it stands."""
+
+class SiteError(ClickException):
+    """A page cannot be built as it stands. MkDocs' command line shows such an error without a traceback."""
 
 
 class BadDirective(SiteError):

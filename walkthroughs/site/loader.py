@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache, cached_property
 
 from annotate import concepts, spans
-from walkthroughs import evidence, runner
+from walkthroughs import digest, evidence, runner
 from walkthroughs import step as catalog
 
 from . import code, proof
@@ -74,7 +74,7 @@ class ProjectData:
             title=step.title,
             prose=step.prose,
             reads=step.reads,
-            panes=code.panes([left], code.own_figures([step.port], step.reads, step.slug)),
+            panes=code.panes([left], code.own_figures(digest.port_files(step.port), step.reads, step.slug)),
             badges=shown.badges,
             rows=shown.rows,
             rows_from=shown.rows_from,
@@ -117,7 +117,7 @@ class ProjectData:
         if source not in spans.sources():
             raise UnknownPageItem("source", source, spans.sources())
         port = [path for path in code.ports() if concept in code.port_ranges(path)][:1]
-        left = code.source_figures(source, [concept], concept)
+        left = code.source_figures(source, [concept], concept, context=0)
         return code.panes([left], code.own_figures(port, [concept], concept))
 
 

@@ -46,7 +46,8 @@ class Panes:
     """Upstream and port code that light up together.
 
     `upstream` and `port` are finished HTML figures; `titles` maps every concept that occurs in them to its title;
-    `permalinks` lead to the upstream lines at their fixed revision; `note` says what is special about the copy shown.
+    `permalinks` lead to the upstream lines at their fixed revision; `note` says what is special about the copy shown;
+    `names` are the identifiers of the linked lines, for the search.
     """
 
     upstream: tuple[str, ...] = ()
@@ -54,6 +55,7 @@ class Panes:
     titles: Mapping[str, str] = field(default_factory=dict)
     permalinks: tuple[Link, ...] = ()
     note: str = ""
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

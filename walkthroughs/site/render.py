@@ -51,7 +51,8 @@ def pair_html(panes: Panes, scope: str) -> str:
     ]
     alone = " pw-alone" if len(sides) == 1 else ""
     return (
-        f'<div class="pw-pair{alone}" id="pair-{scope}" data-titles="{titles}">'
+        # Lines of code make poor search results; their names are listed apart.
+        f'<div class="pw-pair{alone}" id="pair-{scope}" data-titles="{titles}" data-search-exclude>'
         f'<div class="pw-grid">{"".join(sides)}</div></div>'
     )
 
@@ -91,7 +92,16 @@ def _row_html(row: Row) -> str:
 def record_html(facts: Iterable[tuple[str, str]]) -> str:
     """The record behind a table, folded away."""
     entries = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts)
-    return f'<details class="pw-record"><summary>The record of this run</summary><dl>{entries}</dl></details>'
+    return (
+        '<details class="pw-fold pw-record" data-search-exclude><summary>The record of this run</summary>'
+        f"<dl>{entries}</dl></details>"
+    )
+
+
+def names_html(names: Iterable[str]) -> str:
+    """The identifiers of the lines shown, folded away: this is what the search finds them by."""
+    entries = " ".join(f"<code>{escape(name)}</code>" for name in names)
+    return f'<details class="pw-fold pw-names"><summary>Names in these lines</summary><p>{entries}</p></details>'
 
 
 def badge_line(badges: Iterable[Badge], root: str) -> str:
@@ -117,11 +127,13 @@ def _permalink_line(panes: Panes) -> str:
     return f"Upstream, at a fixed revision: {links}.{note}"
 
 
-def pair_lines(panes: Panes, scope: str, root: str, stash: Stash, chips: Mapping[str, str]) -> list[str]:
+def pair_lines(
+    panes: Panes, scope: str, root: str, stash: Stash, chips: Mapping[str, str], chips_name: str = "Concepts"
+) -> list[str]:
     """A pair of panes with its concepts and permanent links under it."""
     lines = [stash(pair_html(panes, scope)), ""]
     if chips:
-        lines += [f"Concepts: {chip_line(chips, root, scope)}", ""]
+        lines += [f"{chips_name}: {chip_line(chips, root, scope)}", "{ .pw-chips }", ""]
     if panes.permalinks:
         lines += [_permalink_line(panes), "{ .pw-upstream-links }", ""]
     return lines
@@ -141,6 +153,7 @@ def step_lines(step: StepView, root: str, stash: Stash) -> list[str]:
         *pair_lines(step.panes, step.slug, root, stash, reads),
         stash(table_html(step.rows, step.rows_from)),
         "",
+        *([stash(names_html(step.panes.names)), ""] if step.panes.names else []),
         *([stash(record_html(step.record)), ""] if step.record else []),
     ]
 
@@ -168,7 +181,8 @@ def concept_lines(view: ConceptView, root: str, stash: Stash) -> list[str]:
     if view.panes.upstream or view.panes.port:
         inner = {name: title for name, title in view.panes.titles.items() if name != view.id}
         lines += [heading(2, "In the code", "code"), ""]
-        lines += pair_lines(view.panes, view.id, root, stash, inner)
+        lines += pair_lines(view.panes, view.id, root, stash, inner, "Inside it")
+        lines += [stash(names_html(view.panes.names)), ""] if view.panes.names else []
     if view.steps:
         lines += [heading(2, "Steps that read it", "steps"), ""]
         lines += [

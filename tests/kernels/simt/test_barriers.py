@@ -141,12 +141,12 @@ def test_missing_barrier_shows_under_some_seeds_and_hides_under_others():
     assert set(verdicts.values()) == {True, False}
 
 
-@pytest.mark.parametrize("schedule", ("in-order", "reversed", *SEEDS))
+@pytest.mark.parametrize("schedule", ["in-order", "reversed", *SEEDS])
 def test_one_more_barrier_is_right_under_every_schedule(schedule):
     assert np.array_equal(*run_pair_sum(pair_sum, True, schedule))
 
 
-@pytest.mark.parametrize("schedule", ("in-order", "reversed", *SEEDS))
+@pytest.mark.parametrize("schedule", ["in-order", "reversed", *SEEDS])
 def test_double_buffering_by_token_parity_is_right_under_every_schedule(schedule):
     assert np.array_equal(*run_pair_sum(pair_sum_by_parity, False, schedule))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -80,7 +82,7 @@ def test_seeds_differ_and_interleave_warps_within_an_interval():
 
     def interleaved(t):
         warps = [w for b, w, (i, _) in t if (b, i) == (0, 0)]
-        return sum(a != b for a, b in zip(warps, warps[1:], strict=False)) > 2
+        return sum(a != b for a, b in itertools.pairwise(warps)) > 2
 
     assert {interleaved(t) for t in traces} == {True, False}
 

@@ -45,13 +45,12 @@ def test_anchors_of_a_missing_source_are_unavailable(
 
 @pytest.mark.source
 @pytest.mark.parametrize("columns", ["60", "100", "160"])
-def test_read_shows_both_panes(run_cli: RunCli, vllm_024: object, columns: str) -> None:
-    from annotate.regions import regions
-
+def test_read_shows_both_panes(json_rows: Rows, run_cli: RunCli, vllm_024: object, columns: str) -> None:
     done = run_cli("read", "block-table-walk", env={"COLUMNS": columns})
     assert done.returncode == 0, done.stderr
-    (region,) = regions(ROOT / "kernels" / "vllm" / "classic_v1.py")["block-table-walk"]
-    for line in (219, 250, region.first, region.last):
+    (concept,) = json_rows(run_cli("read", "block-table-walk", "--json"), "concepts")
+    region = concept["regions"][0]
+    for line in (219, 250, region["first"], region["last"]):
         assert re.search(rf"(^|\s){line}\s+┃", done.stdout, re.MULTILINE), line
     # Side by side a path may be broken over lines, with the other pane's text between.
     assert re.search("attention_kernels.cuh", done.stdout) or columns == "100"
@@ -76,7 +75,7 @@ def test_read_as_json_names_the_lines(json_rows: Rows, run_cli: RunCli, vllm_024
 
 def test_read_without_the_source_still_shows_the_port(run_cli: RunCli, empty_cache: dict[str, str]) -> None:
     done = run_cli("read", "block-table-walk", env=empty_cache)
-    assert "classic_v1.py" in done.stdout
+    assert "kernels/vllm/" in done.stdout
     assert "pagewalk fetch" in done.stderr
     assert done.returncode == 1
 
