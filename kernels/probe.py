@@ -8,9 +8,11 @@ the value to a buffer. The kernel's own lines keep their numbers, and its source
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import textwrap
 import types
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +25,8 @@ from kernels.kernel import Backend, Device, Kernel, device
 
 KEYS = 4
 BUFFERS = ("probe_ints", "probe_values", "probe_cursor")
+# A rewritten function is no longer what its file says: a second rewrite must start from here.
+_SYNTAX: weakref.WeakKeyDictionary[types.FunctionType, ast.Module] = weakref.WeakKeyDictionary()
 
 
 @device
@@ -45,10 +49,10 @@ def probe_record(ints, values, cursor, watch, value, k0, k1, k2, k3):  # type: i
 class Watch:
     """What to record, and where.
 
-    `value`: an expression in the kernel's own names. `lines`: first and last line of the kernel's file. `after`: the
-    variable whose assignments within `lines` trigger the record, or `name[]` for stores into an array; None records
-    once, after the last statement that lies within `lines`. `by`: up to four integer expressions kept with the value.
-    `when`: a condition.
+    `value`: an expression in the kernel's own names. `lines`: first and last line, in `file` (None: in any file that
+    the kernel's functions come from). `after`: the variable whose assignments within `lines` trigger the record, or
+    `name[]` for stores into an array; None records once, after the last statement that lies within `lines`, before
+    a return. `by`: up to four integer expressions kept with the value. `when`: a condition.
     """
 
     name: str
@@ -57,6 +61,7 @@ class Watch:
     after: str | None = None
     by: tuple[str, ...] = ()
     when: str | None = None
+    file: str | None = None
 
 
 @dataclass(frozen=True)
@@ -169,7 +174,7 @@ class _Rewriter:
                 scope[name] = Device(inner)
                 if carries:
                     carriers.add(name)
-        inserted = self._insert(definition)
+        inserted = self._insert(definition, fn.__code__.co_filename)
         if self.nap is not None:
             _before_each(definition, self.nap)
         probed = inserted or bool(carriers)
@@ -181,11 +186,15 @@ class _Rewriter:
         exec(compile(tree, fn.__code__.co_filename, "exec"), scope)
         new = scope[fn.__name__]
         assert isinstance(new, types.FunctionType)
+        _SYNTAX[new] = tree
         return new, probed
 
-    def _insert(self, definition: ast.FunctionDef) -> bool:
+    def _insert(self, definition: ast.FunctionDef, file: str) -> bool:
         found = False
         for number, watch in enumerate(self.watches):
+            # A changed copy of a file is called FILE#what.
+            if watch.file not in (None, file.split("#")[0]):
+                continue
             places = _assignments(definition, watch) if watch.after else _last_statement(definition, watch.lines)
             for body, statement in places:
                 body.insert(body.index(statement) + 1, _record(number, watch, statement))
@@ -209,6 +218,8 @@ class _PassBuffers(ast.NodeTransformer):
 
 def _parse(fn: types.FunctionType) -> ast.Module:
     """The function's syntax tree with the line numbers of its file."""
+    if fn in _SYNTAX:
+        return copy.deepcopy(_SYNTAX[fn])
     lines, first = inspect.getsourcelines(fn)
     tree = ast.parse(textwrap.dedent("".join(lines)))
     ast.increment_lineno(tree, first - 1)
@@ -254,7 +265,7 @@ def _target(node: ast.expr) -> str | None:
 
 def _last_statement(definition: ast.FunctionDef, lines: tuple[int, int]) -> list[tuple[list[ast.stmt], ast.stmt]]:
     for body in _bodies(definition):
-        inside = [statement for statement in body if _within(statement, lines)]
+        inside = [s for s in body if _within(s, lines) and not isinstance(s, ast.Return | ast.Break | ast.Continue)]
         if inside:
             return [(body, inside[-1])]
     return []
@@ -264,7 +275,11 @@ def _record(number: int, watch: Watch, statement: ast.stmt) -> ast.stmt:
     keys = [*watch.by, *["0"] * (KEYS - len(watch.by))]
     call = f"probe_record({', '.join(BUFFERS)}, {number}, {watch.value}, {', '.join(keys)})"
     text = f"if {watch.when}:\n    {call}" if watch.when else call
-    node = ast.parse(text).body[0]
+    return _placed(ast.parse(text).body[0], statement)
+
+
+def _placed(node: ast.stmt, statement: ast.stmt) -> ast.stmt:
+    """The node, and all below it, as if it stood on the line of `statement`."""
     for child in ast.walk(node):
         ast.copy_location(child, statement)
     return node
@@ -272,4 +287,4 @@ def _record(number: int, watch: Watch, statement: ast.stmt) -> ast.stmt:
 
 def _before_each(definition: ast.FunctionDef, nap: ast.stmt) -> None:
     for body in _bodies(definition):
-        body[:] = [item for statement in list(body) for item in (ast.copy_location(nap, statement), statement)]
+        body[:] = [item for s in list(body) for item in (_placed(copy.deepcopy(nap), s), s)]

@@ -148,6 +148,10 @@ def test_every_module_has_a_header_and_a_readable_size(path: Path) -> None:
     assert len(text.splitlines()) <= 400
 
 
+def test_every_folder_of_modules_is_a_package() -> None:
+    assert [str(path.parent) for path in MODULES if not (path.parent / "__init__.py").exists()] == []
+
+
 def test_simt_imports_numpy_and_greenlet_only() -> None:
     allowed = {"numpy", "greenlet"}
     files = sorted((ROOT / "kernels" / "simt").rglob("*.py"))

@@ -104,11 +104,11 @@ class Workbench:
         See kernels.probe.Watch for `after`, `by` and `when`. Where a region stands in several places, `part`
         says which of them is meant; the last, if not given.
         """
-        places = [place for file in port_files(self.port) for place in regions(ROOT / file).get(at, [])]
+        places = [(place, file) for file in port_files(self.port) for place in regions(ROOT / file).get(at, [])]
         if not places:
             raise ProbeError(f"watch {name!r}: neither {self.port} nor what it imports has a region {at!r}")
-        place = places[part]
-        return Watch(name, value or name, (place.first, place.last), after, tuple(by), when)
+        place, file = places[part]
+        return Watch(name, value or name, (place.first, place.last), after, tuple(by), when, str(ROOT / file))
 
     def attend(self, case: DecodeCase, *watches: Watch, dtype: str | None = None) -> Run:
         """Run the classic v1 kernel on a case. `out[0]`: [num_seqs, num_heads, head_size]; it starts as NaN."""

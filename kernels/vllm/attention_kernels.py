@@ -146,7 +146,7 @@ def paged_attention_kernel(  # type: ignore[no-untyped-def]
     qk_max = float32(-FLT_MAX)
 
     # region: block-table-row
-    # Flat, like block_tables + seq_idx * max_num_blocks_per_seq: the row starts here.
+    # The offset of this sequence's row, where the C++ has a pointer to it.
     block_table = seq_idx * max_num_blocks_per_seq
     # endregion
 

@@ -45,14 +45,15 @@ def pair_html(panes: Panes, scope: str) -> str:
     """Both panes of one step or concept; `scope` makes their ids unique on the page."""
     titles = escape(json.dumps(dict(panes.titles), ensure_ascii=False), quote=True)
     sides = [
-        f'<div class="pw-side pw-side-{side}">{"".join(figures)}</div>'
+        # Lines of code make poor search results; their names are listed apart. (The search plugin leaves out
+        # everything up to the next closing tag of the same name: hence a section, of which there is no other.)
+        f'<section class="pw-side pw-side-{side}" data-search-exclude>{"".join(figures)}</section>'
         for side, figures in (("upstream", panes.upstream), ("port", panes.port))
         if figures
     ]
     alone = " pw-alone" if len(sides) == 1 else ""
     return (
-        # Lines of code make poor search results; their names are listed apart.
-        f'<div class="pw-pair{alone}" id="pair-{scope}" data-titles="{titles}" data-search-exclude>'
+        f'<div class="pw-pair{alone}" id="pair-{scope}" data-titles="{titles}">'
         f'<div class="pw-grid">{"".join(sides)}</div></div>'
     )
 
