@@ -60,8 +60,9 @@ class Library:
         self._data: dict[str, bytes] = {}
         self._trees: dict[str, Tree] = {}
 
-    def trees(self, word: str = "", pattern: str = "*", file: str = "") -> Iterable[Tree]:
-        """Yield the parsed files that fit `pattern` by path or name, and hold `word` or are called `file`."""
+    def trees(self, name: str = "", pattern: str = "*") -> Iterable[Tree]:
+        """Yield the parsed files that fit `pattern` by path or name, and can hold a symbol of this name."""
+        words = [word.encode() for word in _words(name)]
         for path in self._files.paths():
             language = language_of(path)
             base = path.rpartition("/")[2]
@@ -70,11 +71,15 @@ class Library:
             if path not in self._data:
                 self._data[path] = self._files.read(path)
             # A section's title may hold marks that its name has not, so Markdown is always looked into.
-            if language != "markdown" and base != file and word.encode() not in self._data[path]:
+            if language != "markdown" and base != name and not all(word in self._data[path] for word in words):
                 continue
             if path not in self._trees:
                 self._trees[path] = parse(self._data[path], language, path)
             yield self._trees[path]
+
+
+def _words(name: str) -> list[str]:
+    return re.split(r"::|\.| > ", name)
 
 
 def anchors_of(concept: Concept, source: str) -> list[Anchor]:
@@ -125,10 +130,9 @@ def _label(tree: Tree, symbol: Symbol) -> Candidate:
 def _find_symbol(anchor: Anchor, library: Library) -> tuple[Tree, Symbol]:
     ordinal = _ORDINAL.search(anchor.symbol)
     name = anchor.symbol[: ordinal.start()] if ordinal else anchor.symbol
-    word = re.split(r"::|\.| > ", name)[-1]
     found = [
         (tree, symbol)
-        for tree in library.trees(word, anchor.file, name)
+        for tree in library.trees(name, anchor.file)
         for symbol in tree.symbols
         if _is_called(symbol, name)
     ]
@@ -147,7 +151,7 @@ def _find_symbol(anchor: Anchor, library: Library) -> tuple[Tree, Symbol]:
         raise AnchorAmbiguous(str(anchor), f"symbol {name}", candidates)
     everything = {symbol.name: (tree, symbol) for tree in library.trees() for symbol in tree.symbols}
     near = [*nearest(name, everything, 6)]
-    near += [other for other in everything if re.split(r"::|\.| > ", other)[-1] == word and other not in near]
+    near += [other for other in everything if _words(other)[-1] == _words(name)[-1] and other not in near]
     raise AnchorNotFound(str(anchor), f"symbol {name}", [_label(*everything[other]) for other in near])
 
 
@@ -156,9 +160,7 @@ def _is_called(symbol: Symbol, name: str) -> bool:
     return symbol.name == name or symbol.name.endswith((f"::{name}", f".{name}", f" > {name}"))
 
 
-def _find_landmark(
-    anchor: Anchor, tree: Tree, symbol: Symbol, landmark: Landmark
-) -> tuple[int, int, list[Item]]:
+def _find_landmark(anchor: Anchor, tree: Tree, symbol: Symbol, landmark: Landmark) -> tuple[int, int, list[Item]]:
     items = outline(tree, symbol)
     start = _pick(anchor, tree, symbol, items, landmark.start)
     first = tree.with_comments(start.first) if landmark.start.comments else start.first
@@ -169,9 +171,7 @@ def _find_landmark(
     return first, end.last, [start, end]
 
 
-def _pick(
-    anchor: Anchor, tree: Tree, symbol: Symbol, items: list[Item], term: Term, start: Item | None = None
-) -> Item:
+def _pick(anchor: Anchor, tree: Tree, symbol: Symbol, items: list[Item], term: Term, start: Item | None = None) -> Item:
     if term.query is not None and symbol.outer is not None:
         nodes = run_query(tree, symbol.outer, term.query)
         queried = [Item("query", (), *span(node), node.start_byte, node.end_byte, node) for node in nodes]
@@ -196,9 +196,7 @@ def _contains(outer: Item, inner: Item) -> bool:
 def _fits(item: Item, step: Step, items: list[Item]) -> bool:
     if item.kind != step.kind or not item.answers(step.name):
         return False
-    return all(
-        any(_contains(item, other) and _fits(other, inner, items) for other in items) for inner in step.inside
-    )
+    return all(any(_contains(item, other) and _fits(other, inner, items) for other in items) for inner in step.inside)
 
 
 def _choose(

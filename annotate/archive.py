@@ -63,23 +63,17 @@ def extract(
                 seen += 1
                 unpacked += max(member.size, 0)
                 if seen > limits.members or unpacked > limits.unpacked:
-                    raise UnsafeArchive(
-                        archive.name, member.name, "the archive unpacks to far more than it should"
-                    )
+                    raise UnsafeArchive(archive.name, member.name, "the archive unpacks to far more than it should")
                 path = inner_path(archive.name, member.name)
                 if not path or member.isdir() or not wanted(path):
                     continue
                 if not member.isfile():
-                    raise UnsafeArchive(
-                        archive.name, member.name, "a link or a device stands where a file should"
-                    )
+                    raise UnsafeArchive(archive.name, member.name, "a link or a device stands where a file should")
                 if path in written:
                     raise UnsafeArchive(archive.name, member.name, "it is there twice")
                 kept += member.size
                 if member.size > limits.file or kept > limits.kept:
-                    raise UnsafeArchive(
-                        archive.name, member.name, f"{member.size} bytes are more than it may have"
-                    )
+                    raise UnsafeArchive(archive.name, member.name, f"{member.size} bytes are more than it may have")
                 stream = tar.extractfile(member)
                 assert stream is not None
                 _write(archive, stream, target / path, member.size)

@@ -69,8 +69,7 @@ def _concept(name: str, body: Any) -> Concept:
     if unknown := body.keys() - {"title", "summary", "anchors", "see_also"}:
         raise AnnotateError(f"concept {name}: no such key {', '.join(sorted(unknown))}")
     anchors = {
-        source: tuple(_place(name, place) for place in places)
-        for source, places in body.get("anchors", {}).items()
+        source: tuple(_place(name, place) for place in places) for source, places in body.get("anchors", {}).items()
     }
     return Concept(
         id=name,

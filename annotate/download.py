@@ -67,10 +67,9 @@ def download(
         if size is not None and have > size:
             part.unlink()
             have = 0
+        resumed = True
         if size is None or have < size:
             resumed = _receive(session, url, part, have, source, size, progress)
-        else:
-            resumed = True
         if progress is not None:
             progress("verify", 0, None)
         found = _digest(part)
@@ -181,11 +180,7 @@ def reason_of(error: BaseException) -> str:
             error.__cause__
             or error.__context__
             or next(
-                (
-                    value
-                    for value in [getattr(error, "reason", None), *error.args]
-                    if isinstance(value, BaseException)
-                ),
+                (value for value in [getattr(error, "reason", None), *error.args] if isinstance(value, BaseException)),
                 None,
             )
         )

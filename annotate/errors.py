@@ -4,7 +4,6 @@ Each builds its message from objects: where it happened, what was looked for, wh
 The objects stay on the error, so that a command or a page can show them in its own way.
 """
 
-
 from __future__ import annotations
 
 import difflib
@@ -36,9 +35,7 @@ class SourceUnavailable(AnnotateError):
     def __init__(self, source: str, reason: str, *, hint: str | None = None) -> None:
         self.source = source
         self.reason = reason
-        super().__init__(
-            f"{source} is not available: {reason}. {hint or f'Fetch it: pagewalk fetch {source}'}"
-        )
+        super().__init__(f"{source} is not available: {reason}. {hint or f'Fetch it: pagewalk fetch {source}'}")
 
 
 class DigestMismatch(AnnotateError):
@@ -61,9 +58,7 @@ class DownloadFailed(AnnotateError):
         self.source = source
         self.reason = reason
         self.kept = kept
-        again = (
-            f"{kept} bytes are kept; run the same command again to go on from there" if kept else "Try again"
-        )
+        again = f"{kept} bytes are kept; run the same command again to go on from there" if kept else "Try again"
         super().__init__(f"{source} could not be downloaded: {reason}. {again}")
 
 
@@ -149,9 +144,7 @@ class AnchorAmbiguous(AnnotateError):
 class UnreliableSpan(AnnotateError):
     """The parser lost its way where an anchor landed, so that its lines cannot be trusted."""
 
-    def __init__(
-        self, anchor: str, path: str, first: int, last: int, ranges: Iterable[tuple[int, int]]
-    ) -> None:
+    def __init__(self, anchor: str, path: str, first: int, last: int, ranges: Iterable[tuple[int, int]]) -> None:
         self.anchor = anchor
         self.path = path
         self.first = first

@@ -136,9 +136,7 @@ class Tree:
             return [whole, *(Symbol(s.name, "section", s.first, s.last, None, None) for s in sections(text))]
         query = _query(self.language, _DEFINITIONS[self.language])
         nodes = QueryCursor(query).captures(self.root).get("definition", [])
-        found = [
-            self._symbol(node) for node in sorted(nodes, key=lambda node: (node.start_byte, -node.end_byte))
-        ]
+        found = [self._symbol(node) for node in sorted(nodes, key=lambda node: (node.start_byte, -node.end_byte))]
         return [whole, *(symbol for symbol in found if symbol is not None)]
 
     def _symbol(self, node: Node) -> Symbol | None:
@@ -251,9 +249,7 @@ class Tree:
             start = node.start_byte
             if top <= node.start_point.row <= bottom and start not in self._added and node.end_byte > start:
                 text = self._text[start : node.end_byte]
-                found.append(
-                    (start, _plain(text) if node.type == "preproc_arg" else text.replace(b"\r", b""))
-                )
+                found.append((start, _plain(text) if node.type == "preproc_arg" else text.replace(b"\r", b"")))
             return
         block = node.type == "block"
         if block and top <= node.start_point.row:
@@ -267,9 +263,7 @@ class Tree:
             found.append((node.end_byte, b"}"))
 
 
-_NAMES = frozenset(
-    {"identifier", "field_identifier", "qualified_identifier", "operator_name", "destructor_name"}
-)
+_NAMES = frozenset({"identifier", "field_identifier", "qualified_identifier", "operator_name", "destructor_name"})
 _SCOPES = frozenset(
     {"namespace_definition", "class_specifier", "struct_specifier", "class_definition", "function_definition"}
 )

@@ -15,13 +15,9 @@ _COMMENT = rb"//(?:\\\r?\n|[^\n])*|/\*.*?\*/"
 _TEXT = rb'R"(?P<d>[^()\s\\]{0,16})\(.*?\)(?P=d)"|"(?:\\.|[^"\\\n])*"|' + rb"'(?:\\[^\n]{1,9}?|[^'\\\n])'"
 _SKIPPED = re.compile(rb"(?P<comment>" + _COMMENT + rb")|" + _TEXT, re.DOTALL)
 _PRAGMA = re.compile(rb"^[ \t]*#[ \t]*pragma\b(?:[^\n]*\\\r?\n)*[^\n]*", re.MULTILINE)
-_DIRECTIVE = re.compile(
-    rb"^[ \t]*#[ \t]*(?P<word>ifdef|ifndef|if|elif|else|endif)\b(?P<rest>[^\n]*)", re.MULTILINE
-)
+_DIRECTIVE = re.compile(rb"^[ \t]*#[ \t]*(?P<word>ifdef|ifndef|if|elif|else|endif)\b(?P<rest>[^\n]*)", re.MULTILINE)
 _DEFINE = re.compile(rb"^[ \t]*#[ \t]*define\b(?:[^\n]*\\\r?\n)*[^\n]*", re.MULTILINE)
-_ATTRIBUTE = re.compile(
-    rb"\b(?:__launch_bounds__|__cluster_dims__|__block_size__|__maxnreg__|__align__)\s*(?=\()"
-)
+_ATTRIBUTE = re.compile(rb"\b(?:__launch_bounds__|__cluster_dims__|__block_size__|__maxnreg__|__align__)\s*(?=\()")
 # An upper-case word before a return type and a function's name can only be a macro.
 _PREFIX = re.compile(
     rb"^[ \t]*(?P<macro>[A-Z][A-Z0-9_]{2,})"

@@ -143,9 +143,7 @@ def _squeezed(tree: Tree, node: Node | None) -> str:
 
 
 def _conditional(tree: Tree, node: Node) -> Iterator[Item]:
-    condition = node.child_by_field_name("condition") or (
-        node.named_children[0] if node.named_children else None
-    )
+    condition = node.child_by_field_name("condition") or (node.named_children[0] if node.named_children else None)
     text = _squeezed(tree, condition)
     if text.startswith("(") and text.endswith(")"):
         text = text[1:-1]

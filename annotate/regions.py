@@ -61,14 +61,10 @@ def regions(path_or_text: Path | str, *, known: Container[str] | None = None) ->
 def _opened(where: str, number: int, rest: str, allowed: Container[str], names: list[str]) -> str:
     match = _ID.match(rest)
     if match is None:
-        raise RegionError(
-            where, number, f"a region is opened by '# region: CONCEPT-ID', not by '# region{rest}'"
-        )
+        raise RegionError(where, number, f"a region is opened by '# region: CONCEPT-ID', not by '# region{rest}'")
     if match["id"] not in allowed:
         close = nearest(match["id"], names)
-        hint = (
-            f"; did you mean {' or '.join(close)}?" if close else "; ids are those of annotate/concepts.toml"
-        )
+        hint = f"; did you mean {' or '.join(close)}?" if close else "; ids are those of annotate/concepts.toml"
         raise RegionError(where, number, f"no concept is called {match['id']!r}{hint}")
     return match["id"]
 

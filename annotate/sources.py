@@ -125,11 +125,7 @@ def locate(pin: Pin) -> Located:
     import pypi_simple
     import requests
 
-    endpoint = (
-        os.environ.get("PAGEWALK_INDEX")
-        or os.environ.get("PIP_INDEX_URL")
-        or pypi_simple.PYPI_SIMPLE_ENDPOINT
-    )
+    endpoint = os.environ.get("PAGEWALK_INDEX") or os.environ.get("PIP_INDEX_URL") or pypi_simple.PYPI_SIMPLE_ENDPOINT
     session = requests.Session()
     client = pypi_simple.PyPISimple(endpoint=endpoint, session=session)
     try:
@@ -182,9 +178,7 @@ def _copy(pin: Pin, origin: Path, target: Path, told: Progress) -> None:
         count += 1
         told("copy", count, None)
     if not count:
-        raise SourceUnavailable(
-            pin.id, f"{origin} has none of its files", hint="Name the top folder of a checkout"
-        )
+        raise SourceUnavailable(pin.id, f"{origin} has none of its files", hint="Name the top folder of a checkout")
 
 
 def _clone(pin: Pin, staged: Path, told: Progress) -> None:

@@ -62,9 +62,7 @@ class Pin:
 def _pattern(glob: str) -> re.Pattern[str]:
     """`*` stays within a folder, `**/` is any number of folders."""
     parts = re.split(r"(\*\*/|\*)", glob)
-    return re.compile(
-        "".join({"**/": r"(?:[^/]+/)*", "*": r"[^/]*"}.get(part, re.escape(part)) for part in parts)
-    )
+    return re.compile("".join({"**/": r"(?:[^/]+/)*", "*": r"[^/]*"}.get(part, re.escape(part)) for part in parts))
 
 
 @cache
@@ -118,9 +116,7 @@ class SourceTree:
         """Return a file's bytes. Raises SourceUnavailable (not kept) or DigestMismatch (edited)."""
         if path not in self.digests:
             near = nearest(path, self.digests)
-            hint = (
-                f"Near it: {', '.join(near)}" if near else "annotate/sources.toml says which files are kept"
-            )
+            hint = f"Near it: {', '.join(near)}" if near else "annotate/sources.toml says which files are kept"
             raise SourceUnavailable(self.pin.id, f"{path} is not among its files", hint=hint)
         try:
             data = (self.root / path).read_bytes()
@@ -159,6 +155,8 @@ def opened(pin: Pin, cache_folder: Path) -> SourceTree:
         raise SourceUnavailable(pin.id, "it was not fetched yet") from None
     except (OSError, ValueError) as error:
         raise SourceUnavailable(pin.id, f"its manifest cannot be read ({error})") from error
+    if not isinstance(manifest, dict):
+        raise SourceUnavailable(pin.id, "its manifest cannot be read")
     if (manifest.get("schema"), manifest.get("digest"), manifest.get("globs")) != (
         SCHEMA,
         pin.digest,

@@ -98,9 +98,9 @@ def scatter(
     k_pool, v_pool: [num_blocks, block_size, head_size] float64, written in place; key, value: [num_tokens, head_size]
     float64; block_table: [blocks] int32. Raises ArgumentError.
     """
+    check.shape("key", key, (None, None), ("float64",))
     num_tokens, head_size = key.shape
     block_size = _check_pools(k_pool, v_pool, head_size)
-    check.shape("key", key, (None, head_size), ("float64",))
     check.shape("value", value, (num_tokens, head_size), ("float64",))
     _check_table(block_table, num_tokens, k_pool.shape[0], block_size)
     threads = 32
@@ -127,6 +127,8 @@ def gather(
     out, q: [head_size] float64; k_pool, v_pool: [num_blocks, block_size, head_size] float64; block_table: [blocks]
     int32; seq_len: at least 1. `out` is written in place. Raises ArgumentError.
     """
+    check.shape("q", q, (None,), ("float64",))
+    check.shape("out", out, (len(q),), ("float64",))
     block_size = _check_pools(k_pool, v_pool, len(q))
     if seq_len < 1:
         raise ArgumentError("seq_len", seq_len, "must be at least 1: an empty sequence has no softmax")

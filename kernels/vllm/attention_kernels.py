@@ -153,8 +153,10 @@ def paged_attention_kernel(  # type: ignore[no-untyped-def]
     # region: key-loop
     # region: block-table-walk
     for block_idx in range(start_block_idx + warp_idx, end_block_idx, NUM_WARPS):
+        # region: block-table-lookup
         # int64, as in the C++: times the block stride, an int32 would overflow.
         physical_block_number = int64(block_tables[block_table + block_idx])
+        # endregion
         # endregion
 
         for i in range(NUM_TOKENS_PER_THREAD_GROUP):

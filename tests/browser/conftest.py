@@ -7,7 +7,7 @@ import importlib.util
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
@@ -60,6 +60,16 @@ def load(name: str, path: Path) -> ModuleType:
 @pytest.fixture(scope="session")
 def sample() -> ModuleType:
     return load("pagewalk_sample_site", Path(__file__).parents[1] / "site" / "sample.py")
+
+
+@pytest.fixture(scope="session")
+def serving() -> Callable[[Path], AbstractContextManager[str]]:
+    return serve
+
+
+@pytest.fixture(scope="session")
+def watching() -> Callable[[Browser, str], AbstractContextManager[OpenPage]]:
+    return watched_pages
 
 
 @pytest.fixture(scope="session")

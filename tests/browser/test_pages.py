@@ -171,8 +171,8 @@ def test_search_finds_a_concept(open_page: OpenPage) -> None:
     result = page.locator(".md-search-result__link").first
     expect(result).to_be_visible()
     result.click()
-    page.wait_for_url("**/concepts/toy-*")
-    expect(page.locator("article h1")).to_be_visible()
+    page.wait_for_url("**/concepts/toy-*/**")
+    expect(page.locator(".md-content h1")).to_be_visible()
 
 
 def test_without_scripts_everything_can_be_read(open_page: OpenPage) -> None:

@@ -41,9 +41,7 @@ class PoolMachine(RuleBasedStateMachine):
         size, tokens, before = self.pool.block_size, self.tokens_of(table), self.state()
         shared = bool(count and len(tokens) % size) and self.pool.ref_count(table.blocks[-1]) > 1
         places = len(table.blocks) * size
-        needed = sum(
-            1 for extra in range(count) if len(tokens) + extra >= places and (len(tokens) + extra) % size == 0
-        )
+        needed = sum(1 for extra in range(count) if len(tokens) + extra >= places and (len(tokens) + extra) % size == 0)
         if needed + shared > self.pool.num_free:
             with pytest.raises(PoolEmpty) as caught:
                 table.append(count)
@@ -94,9 +92,7 @@ class PoolMachine(RuleBasedStateMachine):
             size = self.pool.block_size
             assert table.num_tokens == len(tokens)
             assert len(table.blocks) == -(-len(tokens) // size), "no page too many, none too few"
-            assert [
-                self.memory[table.blocks[p // size] * size + p % size] for p in range(len(tokens))
-            ] == tokens
+            assert [self.memory[table.blocks[p // size] * size + p % size] for p in range(len(tokens))] == tokens
 
     @invariant()
     def counts_are_the_holders(self) -> None:

@@ -60,9 +60,7 @@ def test_packing_agrees_with_layout_element_by_element(case: cases.DecodeCase) -
 @given(decode_cases())
 def test_no_block_has_two_owners_and_tables_stay_inside_the_pool(case: cases.DecodeCase) -> None:
     used = [block for seq in range(case.num_seqs) for block in case.blocks_of(seq)]
-    assert (
-        len(used) == len(set(used)) == sum(layout.blocks_for(int(n), case.block_size) for n in case.seq_lens)
-    )
+    assert len(used) == len(set(used)) == sum(layout.blocks_for(int(n), case.block_size) for n in case.seq_lens)
     assert all(0 <= block < case.num_blocks for block in used)
     assert case.block_tables.min() >= -1
     assert case.block_tables.max() < case.num_blocks
@@ -102,9 +100,7 @@ def test_the_seed_decides_everything() -> None:
         np.testing.assert_array_equal(getattr(one, name), getattr(same, name))
     assert not np.array_equal(one.q, other.q)
     # The order of the blocks does not change the numbers.
-    np.testing.assert_array_equal(
-        one.keys[0], cases.decode_case([9, 5], 4, 2, 8, 4, seed=7, order="identity").keys[0]
-    )
+    np.testing.assert_array_equal(one.keys[0], cases.decode_case([9, 5], 4, 2, 8, 4, seed=7, order="identity").keys[0])
 
 
 def test_alibi_slopes_and_scale() -> None:
@@ -147,9 +143,7 @@ def test_unpacking_undoes_packing(num_blocks: int, block_size: int, heads: int, 
     assert cases.pack_values(pool).flags.c_contiguous
 
 
-@given(
-    st.integers(1, 25), st.integers(0, 25), st.integers(0, 4), st.integers(1, 8), orders, st.integers(0, 50)
-)
+@given(st.integers(1, 25), st.integers(0, 25), st.integers(0, 4), st.integers(1, 8), orders, st.integers(0, 50))
 def test_write_cases(
     num_tokens: int, padding: int, extra_rows: int, block_size: int, order: cases.Order, seed: int
 ) -> None:
@@ -168,9 +162,7 @@ def test_write_cases(
     np.testing.assert_array_equal(case.slot_buffer[:num_tokens], case.slot_mapping)
     assert np.isnan(case.k_cache).all()
     assert np.isnan(case.v_cache).all()
-    assert case.k_cache.shape == layout.key_cache_shape(
-        case.num_blocks, case.num_heads, case.head_size, block_size, 4
-    )
+    assert case.k_cache.shape == layout.key_cache_shape(case.num_blocks, case.num_heads, case.head_size, block_size, 4)
 
 
 def test_more_rows_than_slots_k4() -> None:

@@ -35,9 +35,7 @@ def cache_shapes(draw: st.DrawFn) -> tuple[int, int, int, int, int]:
 
 @given(st.integers(1, 40), st.integers(1, 12))
 def test_slots_number_every_place_once_in_order(num_blocks: int, block_size: int) -> None:
-    found = [
-        layout.slot(block, offset, block_size) for block in range(num_blocks) for offset in range(block_size)
-    ]
+    found = [layout.slot(block, offset, block_size) for block in range(num_blocks) for offset in range(block_size)]
     assert found == list(range(num_blocks * block_size))
 
 
@@ -101,9 +99,7 @@ def test_key_offset_numbers_the_cache_as_numpy_does(shape: tuple[int, int, int, 
     x = cache_shape[-1]
     numbered = np.arange(np.prod(cache_shape)).reshape(cache_shape)
     seen = set()
-    for block, head, dim, offset in product(
-        range(num_blocks), range(heads), range(head_size), range(block_size)
-    ):
+    for block, head, dim, offset in product(range(num_blocks), range(heads), range(head_size), range(block_size)):
         place = layout.key_offset(
             block,
             head,
@@ -125,9 +121,7 @@ def test_value_offset_numbers_the_cache_as_numpy_does(shape: tuple[int, int, int
     cache_shape = layout.value_cache_shape(num_blocks, heads, head_size, block_size)
     numbered = np.arange(np.prod(cache_shape)).reshape(cache_shape)
     seen = set()
-    for block, head, dim, offset in product(
-        range(num_blocks), range(heads), range(head_size), range(block_size)
-    ):
+    for block, head, dim, offset in product(range(num_blocks), range(heads), range(head_size), range(block_size)):
         place = layout.value_offset(
             block, head, dim, offset, num_kv_heads=heads, head_size=head_size, block_size=block_size
         )
@@ -188,16 +182,12 @@ def test_bytes_of_a_70b_model_l7() -> None:
 
 def test_alignment_of_odd_heads_k17() -> None:
     assert [row for row in range(20) if layout.row_is_aligned(row, 1, 46, 2)] == [0, 4, 8, 12, 16]
-    assert all(
-        layout.row_is_aligned(row, heads, head, 2) for row, heads, head in product(range(9), (1, 3), (48, 64))
-    )
+    assert all(layout.row_is_aligned(row, heads, head, 2) for row, heads, head in product(range(9), (1, 3), (48, 64)))
     assert layout.row_is_aligned(1, 1, 46, 2, alignment=4)
 
 
 @given(st.integers(0, 50), st.integers(1, 4), st.integers(1, 70), element_sizes)
-def test_alignment_is_that_of_the_rows_address(
-    row: int, heads: int, head_size: int, element_size: int
-) -> None:
+def test_alignment_is_that_of_the_rows_address(row: int, heads: int, head_size: int, element_size: int) -> None:
     rows = np.zeros((row + 1, heads, head_size), dtype=f"V{element_size}")
     address = rows[row:].__array_interface__["data"][0] - rows.__array_interface__["data"][0]
     assert layout.row_is_aligned(row, heads, head_size, element_size) == (address % 16 == 0)
@@ -393,9 +383,7 @@ CACHE = {"num_kv_heads": 2, "head_size": 8, "block_size": 4}
         (lambda: layout.writer_threads(0, 16, 8), "num_heads", 0),
     ],
 )
-def test_bad_arguments_are_named_with_their_value(
-    call: Callable[[], Any], argument: str, value: object
-) -> None:
+def test_bad_arguments_are_named_with_their_value(call: Callable[[], Any], argument: str, value: object) -> None:
     with pytest.raises(ArgumentError, match=rf"^{argument} = {value}: must ") as caught:
         call()
     assert (caught.value.argument, caught.value.value) == (argument, value)

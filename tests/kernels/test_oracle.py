@@ -57,9 +57,7 @@ def test_lesson_output() -> None:
     for dtype, digits in (("float64", 6), ("float32", 6)):
         output = oracle.attention(cases.lesson_case(dtype))[0, 0]
         assert tuple(round(float(value), digits) for value in output) == LESSON_OUTPUT
-    np.testing.assert_allclose(
-        oracle.torch_sdpa(cases.lesson_case("float64"))[0, 0], LESSON_OUTPUT, atol=5e-7
-    )
+    np.testing.assert_allclose(oracle.torch_sdpa(cases.lesson_case("float64"))[0, 0], LESSON_OUTPUT, atol=5e-7)
 
 
 @settings(max_examples=40)
@@ -92,9 +90,7 @@ def test_warp_outputs_add_up_and_follow_the_blocks(case: DecodeCase, num_warps: 
     np.testing.assert_allclose(partial.sum(axis=0), oracle.output(case, 0, 0, eps=1e-6), atol=1e-13)
     by_token = np.zeros_like(partial)
     for position, weight in enumerate(oracle.weights(case, 0, 0)):
-        by_token[position // case.block_size % num_warps] += weight * case.values[0][position, 0].astype(
-            np.float64
-        )
+        by_token[position // case.block_size % num_warps] += weight * case.values[0][position, 0].astype(np.float64)
     np.testing.assert_allclose(partial, by_token, atol=1e-13)
 
 
@@ -138,9 +134,7 @@ def test_a_sequence_without_tokens_gives_zeros() -> None:
 
 def test_query_heads_share_kv_heads_in_order() -> None:
     case = cases.decode_case([7], 6, 2, 8, 4)
-    alone = replace(
-        case, q=case.q[:, 3:], keys=(case.keys[0][:, 1:],), values=(case.values[0][:, 1:],), num_kv_heads=1
-    )
+    alone = replace(case, q=case.q[:, 3:], keys=(case.keys[0][:, 1:],), values=(case.values[0][:, 1:],), num_kv_heads=1)
     np.testing.assert_allclose(oracle.attention(case)[:, 3:], oracle.attention(alone), atol=1e-15)
 
 

@@ -43,9 +43,7 @@ def sequences(
     """q, keys, values, a scattered block table (perhaps longer than needed), block size."""
     head_size, block_size, tokens = draw(st.integers(1, 4)), draw(st.integers(1, 5)), draw(st.integers(1, 12))
     row = st.tuples(*[st.floats(-4, 4, allow_subnormal=False)] * head_size)
-    table = draw(st.permutations(range(13)))[
-        : layout.blocks_for(tokens, block_size) + draw(st.integers(0, 1))
-    ]
+    table = draw(st.permutations(range(13)))[: layout.blocks_for(tokens, block_size) + draw(st.integers(0, 1))]
     rows = st.lists(row, min_size=tokens, max_size=tokens)
     return draw(row), draw(rows), draw(rows), table, block_size
 

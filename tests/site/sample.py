@@ -88,7 +88,8 @@ def figures(scope: str, left: Mapping[str, Any] = LEFT_SPANS, right: Mapping[str
         upstream=(render.to_html(upstream, scope=scope),),
         port=(render.to_html(port, scope=scope),),
         titles={name: title for name, title in TITLES.items() if name in left or name in right},
-        permalinks=(Link("toy.cu, lines 4 to 37, toy 1", URL),),
+        permalinks=(Link("toy.cu, lines 4 to 37 (toy 1)", URL),),
+        names=("piece", "part_7", "total"),
     )
 
 

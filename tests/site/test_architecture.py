@@ -30,6 +30,19 @@ def test_each_module_speaks_for_itself(tmp_path: Path) -> None:
     ]
 
 
+def test_a_folder_has_one_heading_even_where_its_files_sort_around_a_subfolder(tmp_path: Path) -> None:
+    for name in ("a.py", "b/c.py", "d.py"):
+        write(tmp_path, f"walkthroughs/{name}", '"""Text."""')
+    lines = [line for line in architecture.lines(tmp_path) if line]
+    assert lines == [
+        "## `walkthroughs/` {#walkthroughs}",
+        "* `a.py`: Text.",
+        "* `d.py`: Text.",
+        "## `walkthroughs/b/` {#walkthroughs-b}",
+        "* `c.py`: Text.",
+    ]
+
+
 def test_our_own_modules_all_have_a_header() -> None:
     known = {path for path, _ in architecture.modules()}
     files = {

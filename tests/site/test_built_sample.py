@@ -77,6 +77,15 @@ def test_search_knows_every_step_and_concept(sample_site: Path) -> None:
     assert {"walkthroughs/alpha/#step-loop", "concepts/toy-loop/", "mental-model/#why-blocks"} <= places
 
 
+def test_search_finds_names_but_shows_no_code(sample_site: Path) -> None:
+    index = json.loads((sample_site / "search/search_index.json").read_text("utf-8"))
+    step = next(entry for entry in index["docs"] if entry["location"] == "walkthroughs/alpha/#step-loop")
+    assert "part_7" in step["text"]
+    assert "part_8" not in step["text"], "only the code itself has this one"
+    assert "asks the table" in step["text"]
+    assert not [entry for entry in index["docs"] if "blockIdx" in entry["text"]]
+
+
 def test_the_four_badges_are_links_to_their_meaning(sample_site: Path) -> None:
     kinds = set()
     for name in ("alpha", "beta"):

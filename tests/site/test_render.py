@@ -123,7 +123,9 @@ def test_chips_name_their_concept_and_their_pair() -> None:
 def test_a_step_has_its_parts_in_reading_order(sample: ModuleType) -> None:
     view = sample.WALKTHROUGHS["alpha"].steps[0]
     text = "\n".join(render.step_lines(view, "..", stash))
-    order = ["{#step-loop}", ".pw-badge-gpu", "asks the table", "pw-pair", "Concepts:", "Permanent link:", "pw-evidence", "pw-record"]
+    order = [
+        "{#step-loop}", ".pw-badge-gpu", "asks the table",
+        "pw-pair", "Concepts:", "Upstream, at", "pw-evidence", "pw-names", "pw-record"]
     places = [text.index(part) for part in order]
     assert places == sorted(places)
 
@@ -135,16 +137,31 @@ def test_only_the_concepts_that_a_step_reads_are_its_chips(sample: ModuleType) -
 
 def test_a_pair_without_permanent_links_has_no_empty_line_of_them() -> None:
     text = "\n".join(render.pair_lines(Panes(port=("<figure></figure>",)), "s", "..", stash, {}))
-    assert "Permanent" not in text
+    assert "Upstream" not in text
     assert "Concepts" not in text
 
 
 def test_permanent_links_are_whole(sample: ModuleType) -> None:
     panes = Panes(("<figure></figure>",), (), {}, (Link("a_b.cu, lines 1 to 2", "https://example.invalid/a#L1-L2"),))
     text = "\n".join(render.pair_lines(panes, "s", "..", stash, {}))
-    link = html_of(text[text.index("Permanent") :]).a
+    link = html_of(text[text.index("Upstream,") :]).a
     assert link is not None
     assert (link["href"], link.get_text()) == ("https://example.invalid/a#L1-L2", "a_b.cu, lines 1 to 2")
+
+
+def test_what_is_special_about_the_copy_is_said_once() -> None:
+    panes = Panes(("<figure></figure>",), (), {}, (Link("a", "u"), Link("b", "v")), note="From *your* copy.")
+    text = "\n".join(render.pair_lines(panes, "s", "..", stash, {}))
+    assert text.count("From \\*your\\* copy.") == 1
+
+
+def test_code_and_numbers_stay_out_of_the_search_but_names_do_not() -> None:
+    pair = BeautifulSoup(render.pair_html(Panes(("<figure></figure>",), ("<figure></figure>",)), "s"), "html.parser")
+    assert len(pair.select("section[data-search-exclude]")) == 2
+    assert BeautifulSoup(render.table_html([row()], "c"), "html.parser").select("table[data-search-exclude]")
+    names = BeautifulSoup(render.names_html(["qk_max", "a<b"]), "html.parser")
+    assert [code.get_text() for code in names.select("code")] == ["qk_max", "a<b"]
+    assert not names.select("[data-search-exclude]")
 
 
 def test_a_concept_page_lists_its_steps_and_neighbours(sample: ModuleType) -> None:

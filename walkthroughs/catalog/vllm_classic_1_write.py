@@ -139,7 +139,7 @@ def step_padded_rows(bench: Workbench) -> None:
     A captured graph has a fixed batch size, so `key` may have more rows than there are tokens.
     The host takes the number of tokens from the slot mapping. The rows behind it are never touched.
 
-    Taking it from the rows of `key` was a real bug once, in vLLM and in a port of it. The kernel then read slots
+    Taking it from the rows of `key` was a real bug once, in vLLM and in another library. The kernel then read slots
     that nobody had written.
 
     Our case has twelve rows and nine slots, two of them −1. Seven tokens are written.

@@ -14,9 +14,9 @@ PACKAGES = ("annotate", "kernels", "walkthroughs")
 
 
 def modules(root: Path = ROOT) -> Iterator[tuple[str, str]]:
-    """Every module of the three packages with its opening docstring, in path order."""
+    """Every module of the three packages with its opening docstring, folder by folder."""
     for package in PACKAGES:
-        for path in sorted((root / package).rglob("*.py")):
+        for path in sorted((root / package).rglob("*.py"), key=lambda path: (path.parent, path.name)):
             doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
             if doc:
                 yield path.relative_to(root).as_posix(), doc

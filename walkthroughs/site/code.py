@@ -13,6 +13,7 @@ from pathlib import Path
 
 from annotate import concepts, regions, render, sources, spans
 from annotate.errors import SourceUnavailable
+from walkthroughs.digest import port_files
 
 from .model import Link, Panes
 
@@ -82,6 +83,12 @@ def ports() -> tuple[str, ...]:
     """Every kernel file that has regions."""
     files = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "kernels").rglob("*.py"))
     return tuple(path for path in files if "# region:" in (ROOT / path).read_text("utf-8") and port_ranges(path))
+
+
+@cache
+def files_of_port(path: str) -> tuple[str, ...]:
+    """A port's file and what it imports of `kernels`, as far as there are regions: the port itself first."""
+    return tuple(file for file in port_files(path) if file in ports())
 
 
 def own_figures(

@@ -28,5 +28,7 @@ def drawing_html(name: str, caption: str = "", folder: Path = SVG_DIR) -> str:
     prefix = f"svg-{name}-"
     svg = _ID.sub(rf'id="{prefix}\1"', svg).replace("url(#", f"url(#{prefix}")
     svg = _LABELLED.sub(lambda m: f'aria-labelledby="{" ".join(prefix + part for part in m[1].split())}"', svg)
+    # The words of a drawing say little without it.
+    svg = svg.replace("<svg ", "<svg data-search-exclude ", 1)
     note = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return f'<figure class="pw-drawing">{svg}{note}</figure>'

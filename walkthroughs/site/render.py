@@ -67,7 +67,7 @@ def table_html(rows: Sequence[Row], caption: str) -> str:
     body = "".join(_row_html(row) for row in rows)
     return (
         '<div class="pw-table" role="region" tabindex="0" aria-label="Observed and expected values">'
-        f'<table class="pw-evidence"><caption>{escape(caption)}</caption>'
+        f'<table class="pw-evidence" data-search-exclude><caption>{escape(caption)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 

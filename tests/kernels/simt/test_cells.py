@@ -134,11 +134,17 @@ def test_every_index_outside_is_refused(where, rank, data):
     index[axis] = data.draw(st.sampled_from([-1, -shape[axis], shape[axis], 50]))
     spot = tuple(index) if rank > 1 else index[0]
 
+    def filled():
+        a = getattr(cuda, where).array(shape, np.float32)
+        for inside in np.ndindex(*shape):
+            a[inside] = 1
+        return a
+
     def read():
-        getattr(cuda, where).array(shape, np.float32)[spot]
+        filled()[spot]
 
     def write():
-        getattr(cuda, where).array(shape, np.float32)[spot] = 1
+        filled()[spot] = 1
 
     for kernel in (read, write):
         with pytest.raises(OutOfBounds) as e:
@@ -220,6 +226,17 @@ def test_a_local_array_in_a_loop_is_new_each_time():
 
     with pytest.raises(UninitialisedRead):
         run(kernel)
+
+
+def test_one_declaration_may_have_several_shapes_and_types():
+    def kernel(seen):
+        for size, kind in ((1, np.float32), (2, np.float32), ((2, 3), np.float32), ((2, 3), np.int16)):
+            a = cuda.local.array(size, kind)
+            seen.append((a.shape, a.dtype.name))
+
+    seen: list[tuple[tuple[int, ...], str]] = []
+    run(kernel, seen)
+    assert seen == [((1,), "float32"), ((2,), "float32"), ((2, 3), "float32"), ((2, 3), "int16")]
 
 
 def test_what_another_thread_wrote_is_initialised():

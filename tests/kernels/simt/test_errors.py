@@ -78,6 +78,16 @@ def test_an_exception_of_the_kernel_keeps_its_type_and_names_the_thread():
     assert any(frame.name == "kernel" for frame in traceback.extract_tb(e.value.__traceback__))
 
 
+def test_the_note_names_the_kernel_line_also_where_the_machine_raised():
+    def kernel(a):
+        a[0]
+        a[0.5]
+
+    with pytest.raises(TypeError) as e:
+        launch(kernel, 1, 1, (np.zeros(3),))
+    assert f"test_errors.py:{kernel.__code__.co_firstlineno + 2}, thread" in e.value.__notes__[0]
+
+
 def test_what_is_not_modelled_says_so():
     def kernel():
         cuda.no_such_thing(1)

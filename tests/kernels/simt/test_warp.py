@@ -165,6 +165,16 @@ def test_votes_count_only_their_mask():
     assert run_warp(kernel).tolist() == [0xF7] * 8 + [1] * 24
 
 
+def test_each_vote_counts_anew():
+    def kernel(out):
+        i = cuda.laneid
+        out[i] = cuda.ballot_sync(FULL, i == 0) * 100 + cuda.ballot_sync(FULL, i == 2) * 10
+        for n in range(3):
+            out[i] += cuda.ballot_sync(FULL, i == n)
+
+    assert run_warp(kernel).tolist() == [100 + 40 + 7] * 32
+
+
 def test_laneid_and_warpsize():
     def kernel(out):
         out[cuda.threadIdx.x] = cuda.laneid * 100 + cuda.warpsize

@@ -1,0 +1,115 @@
+"""The real site in the browser: every walkthrough opens cleanly, and every step's lines light up on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from annotate import sources
+from kernels.kernel import Backend
+from walkthroughs import runner
+from walkthroughs import step as catalog
+
+pytestmark = [pytest.mark.browser, pytest.mark.source]
+ROOT = Path(__file__).resolve().parents[2]
+OpenPage = Callable[..., Page]
+
+# For every pair: the first line whose innermost link has lines on the other side, and how many lines have that link.
+PAIRS = """
+() => [...document.querySelectorAll(".pw-pair")].map(pair => {
+  const lines = [...pair.querySelectorAll(".pw-line[data-links]")];
+  const links = line => line.dataset.links.split(" ");
+  const side = line => line.closest(".pw-side");
+  const has = (line, link) => links(line).includes(link);
+  for (const line of lines) {
+    const link = links(line)[0];
+    const others = lines.filter(other => has(other, link));
+    if (others.some(other => side(other) !== side(line)))
+      return [pair.id, line.id, others.map(other => other.id)];
+  }
+  return [pair.id, null, []];
+})
+"""
+
+
+@pytest.fixture(scope="module")
+def real_address(
+    chromium: str,
+    serving: Callable[[Path], AbstractContextManager[str]],
+    vllm_024: sources.SourceTree,
+    vllm_026: sources.SourceTree,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[str]:
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
+    from walkthroughs.site import code
+
+    records = list(runner.run_many(list(catalog.steps().values()), Backend("sim")))
+    assert [record.step for record in records if record.status != "passed"] == []
+    code._tree.cache_clear()
+    site = tmp_path_factory.mktemp("real-browser")
+    with serving(site) as url:
+        build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(site), site_url=url))
+        yield url
+
+
+@pytest.fixture
+def open_real(
+    browser: Browser, real_address: str, watching: Callable[[Browser, str], AbstractContextManager[OpenPage]]
+) -> Iterator[OpenPage]:
+    with watching(browser, real_address) as opener:
+        yield opener
+
+
+@pytest.mark.parametrize("walkthrough", list(catalog.registry()))
+def test_every_step_lights_up_on_both_sides(open_real: OpenPage, walkthrough: str) -> None:
+    page = open_real(f"walkthroughs/{walkthrough}/", reduced_motion="reduce")
+    found = page.evaluate(PAIRS)
+    assert len(found) == len(catalog.registry()[walkthrough].steps)
+    upstream = {f"pair-{step.slug}" for step in catalog.registry()[walkthrough].steps if "@" in step.source}
+    for pair, line, expected in found:
+        if line is None:
+            assert pair not in upstream, f"{pair}: no line has a partner"
+            continue
+        page.locator(f"#{line}").focus()
+        lit = page.locator(".pw-line.pw-on").evaluate_all("nodes => nodes.map(n => n.id)")
+        assert lit == expected
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_hand_written_page_opens_cleanly(
+    open_real: OpenPage, real_address: str, width: int, scheme: str
+) -> None:
+    page = open_real("", viewport={"width": width, "height": 844}, color_scheme=scheme)
+    paths = [path.stem for path in (ROOT / "docs").glob("*.md") if path.stem != "index"]
+    paths += ["concepts", "walkthroughs", "concepts/block-table-walk", *(f"walkthroughs/{w}" for w in catalog.registry())]
+    for path in paths:
+        page.goto(f"{real_address}{path}/")
+        assert page.locator(".md-content h1").count() == 1, path
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, path
+
+
+def test_the_landing_page_says_what_this_is_and_starts_the_reader(open_real: OpenPage) -> None:
+    page = open_real("")
+    start = page.locator("a.pw-start").first
+    box = start.bounding_box()
+    assert box
+    assert box["y"] + box["height"] < 900, "the start must be on the first screen"
+    start.click()
+    page.wait_for_url("**/walkthroughs/*/")
+    assert page.locator("h2[id^=step-]").count() >= 6
+
+
+@pytest.mark.parametrize("word", ["qk_max", "thread group", "slot mapping"])
+def test_search_finds_what_a_reader_of_the_kernel_would_type(open_real: OpenPage, word: str) -> None:
+    page = open_real("")
+    page.locator(".md-search__input").click()
+    page.keyboard.type(word)
+    page.wait_for_selector(".md-search-result__link")
+    assert page.locator(".md-search-result__link").count() >= 2

@@ -1,0 +1,164 @@
+"""The real pages: stubs up to date, every step with both panes, and the whole site built as a reader builds it."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+from bs4 import BeautifulSoup
+
+from annotate import sources
+from annotate.concepts import concepts
+from kernels.kernel import Backend
+from walkthroughs import runner
+from walkthroughs import step as catalog
+from walkthroughs.site import code, pages
+from walkthroughs.site.errors import UnknownPageItem
+from walkthroughs.site.loader import ProjectData
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+
+
+@pytest.fixture(scope="module")
+def checks() -> ModuleType:
+    """The checks of the made-up site, to be made on the real one too."""
+    name = "pagewalk_site_checks"
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("test_built_sample.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def built(vllm_024: sources.SourceTree, vllm_026: sources.SourceTree, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The real site. Steps that no record proves are run first, as `pagewalk site build` would."""
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
+    records = list(runner.run_many(list(catalog.steps().values()), Backend("sim")))
+    assert [record.step for record in records if record.status != "passed"] == []
+    code._tree.cache_clear()
+    site = tmp_path_factory.mktemp("real")
+    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(site)))
+    return site
+
+
+def test_the_committed_stubs_are_up_to_date() -> None:
+    assert pages.outdated(DOCS) == [], "write them: pagewalk site build"
+
+
+def test_the_menu_names_every_walkthrough() -> None:
+    text = (ROOT / "mkdocs.yml").read_text("utf-8")
+    for name in catalog.registry():
+        assert f"walkthroughs/{name}.md" in text
+
+
+def test_the_configuration_needs_no_other_host_hook_or_plugin() -> None:
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+    assert settings["plugins"] == ["search"]
+    assert settings["theme"]["font"] is False
+    assert not {"hooks", "repo_url", "edit_uri"} & set(settings)
+    assert "analytics" not in settings["extra"]
+    schemes = [entry["scheme"] for entry in settings["theme"]["palette"]]
+    assert schemes == ["default", "slate"]
+    for address in [*settings["extra_css"], *settings["extra_javascript"]]:
+        assert (DOCS / address).is_file()
+
+
+def test_no_page_holds_an_upstream_file_path_without_its_release() -> None:
+    """Hand-written pages speak of releases, so that a reader knows which code is meant."""
+    for path in DOCS.glob("*.md"):
+        text = path.read_text("utf-8")
+        assert "csrc/" not in text or "0.24.0" in text, path
+
+
+@pytest.mark.parametrize("step", list(catalog.steps().values()), ids=lambda step: step.id)
+def test_every_step_shows_lines_of_ours_and_known_concepts(step: catalog.Step) -> None:
+    assert set(step.reads) <= set(concepts())
+    ours = [step.source] if "@" not in step.source else []
+    figures = code.own_figures([*ours, *code.files_of_port(step.port)], step.reads, step.slug)
+    assert figures.html, "neither the port nor our reference has a region of what the step reads"
+
+
+def test_unknown_ids_are_answered_with_the_nearest() -> None:
+    data = ProjectData()
+    with pytest.raises(UnknownPageItem, match="vllm-classic"):
+        data.walkthrough("vllm-clasic")
+    with pytest.raises(UnknownPageItem, match="x-packing"):
+        data.concept("x-paking")
+    with pytest.raises(UnknownPageItem, match=r"vllm@0\.24\.0"):
+        data.pair("x-packing", "vllm@0.24")
+    with pytest.raises(UnknownPageItem):
+        data.pair("x-paking", "vllm@0.24.0")
+
+
+def test_a_concept_knows_the_steps_that_read_it() -> None:
+    view = ProjectData().concept("gather-lookup")
+    assert "lookup" in [step.slug for step in view.steps]
+
+
+@pytest.mark.source
+def test_the_real_site_has_unique_ids_and_no_dead_link(built: Path, checks: ModuleType) -> None:
+    assert checks.check_ids_and_links(built) > 1000
+
+
+@pytest.mark.source
+def test_the_real_site_loads_nothing_from_elsewhere(built: Path, checks: ModuleType) -> None:
+    checks.check_nothing_from_elsewhere(built)
+
+
+@pytest.mark.source
+def test_every_step_has_its_panes_its_badge_and_its_table(built: Path) -> None:
+    for walk in catalog.registry().values():
+        page = BeautifulSoup((built / f"walkthroughs/{walk.id}/index.html").read_text("utf-8"), "html.parser")
+        assert len(page.select("table.pw-evidence")) == len(walk.steps)
+        assert not page.select(".pw-missing")
+        for step in walk.steps:
+            assert page.find("h2", id=f"step-{step.slug}"), step.id
+            pair = page.find(id=f"pair-{step.slug}")
+            assert pair is not None
+            for side in ("upstream", "port") if "@" in step.source else ("upstream",):
+                assert pair.select(f".pw-{side} .pw-line[data-links]"), (step.id, side)
+        assert len(page.select("a.pw-badge")) >= len(walk.steps)
+
+
+@pytest.mark.source
+def test_every_step_of_upstream_code_has_a_line_that_lights_up_on_both_sides(built: Path) -> None:
+    lonely = []
+    for walk in catalog.registry().values():
+        page = BeautifulSoup((built / f"walkthroughs/{walk.id}/index.html").read_text("utf-8"), "html.parser")
+        for step in walk.steps:
+            if "@" not in step.source:
+                continue  # plain Python beside a kernel: some steps show two different things on purpose
+            pair = page.find(id=f"pair-{step.slug}")
+            assert pair is not None
+            left, right = (
+                {link for line in pair.select(f".pw-{side} [data-links]") for link in str(line["data-links"]).split()}
+                for side in ("upstream", "port")
+            )
+            if not left & right:
+                lonely.append(step.id)
+    assert lonely == []
+
+
+@pytest.mark.source
+def test_every_upstream_pane_names_its_licence_and_links_to_its_lines(built: Path) -> None:
+    page = BeautifulSoup((built / "walkthroughs/vllm-classic/index.html").read_text("utf-8"), "html.parser")
+    panes = page.select(".pw-upstream[data-source^=vllm]")
+    assert len(panes) >= 16
+    for pane in panes:
+        link = pane.select_one("figcaption a")
+        assert link is not None
+        assert "/blob/v0.24.0/" in str(link["href"])
+        assert "#L" in str(link["href"])
+        licence = pane.select_one(".pw-licence")
+        assert licence is not None
+        assert licence.get_text() == "Apache-2.0"
