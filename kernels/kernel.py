@@ -29,14 +29,22 @@ Dim3 = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Backend:
-    """Where a launch runs: `cuda`, or `sim` with the order in which the machine runs warps."""
+    """Where a launch runs: `cuda`, or `sim` with the order in which the machine runs warps.
+
+    `observers` (`kernels.simt.access.Observer`) are told what a launch on the machine does; `tracer`
+    (`kernels.simt.record.Recorder`) records chosen threads line by line.
+    """
 
     name: str
     schedule: str = "in-order"
+    observers: tuple[Any, ...] = field(default=(), compare=False)
+    tracer: Any = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.name not in BACKENDS:
             raise BackendUnavailable(f"backend = {self.name!r}: must be one of {', '.join(BACKENDS)}")
+        if (self.observers or self.tracer) and self.name != "sim":
+            raise BackendUnavailable(f"backend = {self.name!r}: only the SIMT machine (sim) can be observed")
 
 
 @dataclass(frozen=True)
@@ -177,8 +185,20 @@ def _run_sim(launcher: Launcher, grid: Dim3, block: Dim3, stream: object, shared
 
     check_args(launcher.kernel.fn, args)
     facade = {"cuda": simt.cuda, "libdevice": simt.libdevice}
-    fn = bind(launcher.kernel.fn, launcher.kernel.constants, facade, lambda f: f, simt.stand_in)
-    simt.launch(fn, grid, block, args, shared_bytes=shared, schedule=launcher.backend.schedule)
+    fn = bind(launcher.kernel.fn, launcher.kernel.constants, facade, lambda f: f, _on_machine)
+    backend = launcher.backend
+    simt.launch(
+        fn, grid, block, args, shared_bytes=shared, schedule=backend.schedule, observers=backend.observers,
+        tracer=backend.tracer,
+    )  # fmt: skip
+
+
+def _on_machine(value: Any) -> Any:
+    """What a kernel's global is on the SIMT machine: number types and vector loads have a form of their own there."""
+    from kernels import simt
+
+    count = getattr(value, "vector_count", None)
+    return simt.stand_in(value) if count is None else simt.vector_load(count)
 
 
 def _run_cuda(launcher: Launcher, grid: Dim3, block: Dim3, stream: object, shared: int, *args: Any) -> None:

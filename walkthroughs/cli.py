@@ -20,6 +20,8 @@ COMMANDS = {
     "read": ("read", "Show one concept: upstream lines and the port's, side by side."),
     "list": ("steps", "List the walkthroughs and their steps."),
     "run": ("steps", "Run steps and check what they observe."),
+    "trace": ("trace", "Record chosen threads of a kernel, line by line."),
+    "sanitize": ("sanitize", "Look for races, bad accesses and bank conflicts in a kernel."),
     "site": ("site", "Build the site, or serve it."),
 }
 

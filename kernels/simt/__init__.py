@@ -21,10 +21,12 @@ from kernels.simt.facade import cuda
 from kernels.simt.machine import launch
 from kernels.simt.report import (
     BadLaunch,
+    BadOperand,
     BarrierDivergence,
     Deadlock,
     Group,
     LaunchReport,
+    Misaligned,
     NotModelled,
     OutOfBounds,
     OutsideLaunch,
@@ -34,26 +36,36 @@ from kernels.simt.report import (
     UninitialisedRead,
 )
 from kernels.simt.scalars import ScalarType, scalar_type, stand_in
-from kernels.simt.schedule import Schedule
+from kernels.simt.schedule import Plan, Schedule
+from kernels.simt.search import Finding, ScheduleDependent, Verdict, search
+from kernels.simt.vector import vector_load
 
 __all__ = [
     "BadLaunch",
+    "BadOperand",
     "BarrierDivergence",
     "Deadlock",
+    "Finding",
     "Group",
     "LaunchReport",
+    "Misaligned",
     "NotModelled",
     "OutOfBounds",
     "OutsideLaunch",
     "Place",
+    "Plan",
     "ScalarType",
     "Schedule",
+    "ScheduleDependent",
     "ShuffleError",
     "SimtError",
     "UninitialisedRead",
+    "Verdict",
     "cuda",
     "launch",
     "libdevice",
     "scalar_type",
+    "search",
     "stand_in",
+    "vector_load",
 ]

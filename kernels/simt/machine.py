@@ -2,7 +2,7 @@
 
 A block's warps stand in a queue. A warp leaves its turn at a barrier, at its end, or when the schedule says
 so; when the queue is empty the barrier opens, or the block is done. Threads are made once a launch and serve
-every block, so memory grows with the threads of one block only.
+every block, so memory grows with the threads of one block only, and the greenlets stay for the next launch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextvars
 import threading
 from collections.abc import Callable, Sequence
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import greenlet  # type: ignore[import-untyped]
 import numpy as np
@@ -31,7 +31,11 @@ from kernels.simt.report import (
     place_of,
 )
 from kernels.simt.schedule import Schedule
-from kernels.simt.warp import RETURNED, WARP_SIZE, Lane, Warp, group
+from kernels.simt.warp import RETURNED, WARP_SIZE, Lane, Op, Warp, group
+
+if TYPE_CHECKING:
+    from kernels.simt.access import Observer
+    from kernels.simt.record import Recorder
 
 MAX_THREADS = 1024
 MAX_BLOCK = (1024, 1024, 64)
@@ -51,15 +55,17 @@ def launch(
     shared_bytes: int = 0,
     schedule: str | Schedule = "in-order",
     name: str | None = None,
+    observers: Sequence[Observer] = (),
+    tracer: Recorder | None = None,
 ) -> LaunchReport:
     """Run a kernel on the machine and return what it did.
 
     `fn` is a plain function whose globals `cuda` and `libdevice` are this package's; the device functions it
     calls are plain functions too. `grid` and `block`: one to three sizes. NumPy arrays among `args` are
     checked at every access and written in place; anything else is handed on as it is. `shared_bytes`: dynamic
-    shared memory. Raises BadLaunch, or the SimtError that the kernel earns; an exception of the kernel's own
-    code is raised as it is, with a note that names the thread. Two OS threads that launch wait for each
-    other.
+    shared memory. `observers` are told of every access, warp operation and barrier (`access.Observer`). Raises
+    BadLaunch, or the SimtError that the kernel earns; an exception of the kernel's own code is raised as it is,
+    with a note that names the thread. Two OS threads that launch wait for each other.
     """
     order = Schedule.parse(schedule)
     if shared_bytes < 0:
@@ -69,13 +75,59 @@ def launch(
         raise BadLaunch("block", block, f"{threads} threads; a block has 1 to {MAX_THREADS}")
     if cuda.running and cuda.machine.os_thread == threading.get_ident():
         raise BadLaunch("launch", name or fn.__name__, "a kernel cannot launch a kernel")
+    if order.kind == "adversarial":
+        from kernels.simt.search import launch_searching
+
+        if observers or tracer is not None:
+            raise BadLaunch("schedule", str(order), "runs many launches, which nobody can observe: name one order")
+        return launch_searching(fn, grid, block, args, shared_bytes=shared_bytes, name=name, budget=order.seed)
     with _running:
-        machine = Machine(fn, *sizes, shared_bytes, order, name or fn.__name__)
+        settings = (fn, *sizes, shared_bytes, order, name or fn.__name__)
+        if observers:
+            from kernels.simt.seen import SeenMachine  # it builds on this module
+
+            machine: Machine = SeenMachine(observers, *settings)
+        else:
+            machine = Machine(*settings)
+        if tracer is not None:
+            tracer.attach(machine)
         return machine.run(args)
+
+
+class Crew(threading.local):
+    """Greenlets that wait for their next launch, for each OS thread: starting one costs some twenty switches.
+
+    There are as many as the largest block so far had threads; they hold nothing of the launches that they served.
+    """
+
+    def __init__(self) -> None:
+        self.idle: list[Any] = []
+
+    def hire(self, hub: Any) -> Any:
+        """A greenlet that takes `machine, lane, args`; what it raises comes out in `hub`."""
+        if not self.idle:
+            return greenlet.greenlet(_serve)
+        worker = self.idle.pop()
+        worker.parent = hub
+        return worker
+
+
+_crew = Crew()
+
+
+def _serve(machine: Machine, lane: Lane, args: tuple[Any, ...]) -> None:
+    """The life of a greenlet: one launch after another."""
+    while True:
+        machine.thread(lane, args)
+        del machine, lane, args
+        machine, lane, args = greenlet.getcurrent().parent.switch()
 
 
 class Machine:
     """One launch: the threads of a block, the block that runs, the queue of warps, and what was counted."""
+
+    warp_type = Warp
+    tracer: Recorder | None = None
 
     def __init__(
         self,
@@ -100,6 +152,7 @@ class Machine:
         self.queue: list[Warp] = []
         self.switches = 0
         self.barriers = 0
+        self.opened: Op | None = None  # the barrier that opened last
         self.votes = 0  # threads that were true at the last syncthreads_count, _and or _or
         self._naps = 0
         self._nap_mark = 0
@@ -120,7 +173,7 @@ class Machine:
         """Run the whole grid; see `launch`."""
         names = _parameters(self.fn)
         wrapped = tuple(
-            wrap_argument(arg, names[i] if i < len(names) else f"argument {i}", cuda) for i, arg in enumerate(args)
+            self.wrap(arg, names[i] if i < len(names) else f"argument {i}") for i, arg in enumerate(args)
         )
         # A GPU raises no floating-point exceptions.
         with np.errstate(all="ignore"):
@@ -144,6 +197,10 @@ class Machine:
             self.name, str(self.schedule), blocks, blocks * threads, self.switches, self.barriers, shared
         )
 
+    def wrap(self, arg: Any, name: str) -> Any:
+        """What the kernel gets for an argument."""
+        return wrap_argument(arg, name, cuda)
+
     def _start(self, args: tuple[Any, ...]) -> None:
         """Make the threads and leave each at the door of the kernel."""
         self._hub = greenlet.getcurrent()
@@ -157,19 +214,19 @@ class Machine:
             for y in range(by):
                 for x in range(bx):
                     if number % WARP_SIZE == 0:
-                        self.warps.append(Warp(self))
+                        self.warps.append(self.warp_type(self))
                     lane = Lane(x, y, z, number, self.warps[-1])
-                    lane.greenlet = greenlet.greenlet(self._thread)
+                    lane.greenlet = _crew.hire(self._hub)
                     lane.go = self._hub.switch
                     lane.greenlet.gr_context = context.copy()
                     lane.warp.lanes.append(lane)
                     number += 1
                     # Started from here, not by its neighbour: else stacks and recursion depths would nest.
-                    lane.greenlet.switch(lane, args)
+                    lane.greenlet.switch(self, lane, args)
 
-    def _thread(self, lane: Lane, args: tuple[Any, ...]) -> None:
-        """The life of one thread: the kernel, once for each block."""
-        fn, warp = self.fn, lane.warp
+    def thread(self, lane: Lane, args: tuple[Any, ...]) -> None:
+        """What one thread does in a launch: the kernel, once for each block."""
+        fn, warp = self.fn if self.tracer is None else self.tracer.entry(lane, self.fn), lane.warp
         self._hub.switch()
         while not self._over:
             cuda.threadIdx = lane
@@ -196,14 +253,14 @@ class Machine:
         if not self.queue and not self._open_barrier():
             self._hub.switch()
             return
-        pick = self.order.pick(len(self.queue)) if self.preempts else 0
+        pick = self.order.pick(self.queue) if self.preempts else 0
         self.queue.pop(pick).first()
 
     def turn(self, warp: Warp) -> None:
         """The warp could go on; the schedule may prefer another."""
         if not self.order.stay():
             self.queue.append(warp)
-            warp = self.queue.pop(self.order.pick(len(self.queue)))
+            warp = self.queue.pop(self.order.pick(self.queue))
         warp.first()
 
     def rest(self, warp: Warp, idle: bool) -> None:
@@ -233,9 +290,10 @@ class Machine:
         if op.what != "syncthreads":
             self.votes = sum(bool(lane.warp.vals[lane.lid]) for lane in self.lanes)
         self.barriers += 1
+        self.opened = op
         for warp in waiting:
             warp.barrier = None
-            warp.set_ready(warp.living())
+            warp.set_ready(warp.lanes)
         self._enqueue(waiting)
         return True
 
@@ -256,8 +314,10 @@ class Machine:
     def _stop(self) -> None:
         """End every thread, whatever it waits for, and leave nothing that keeps them alive."""
         for lane in self.lanes:
-            if self._over:  # it waits between two blocks, and returns: cheaper than an exception
+            if self._over:  # it waits between two blocks, and comes back
                 lane.greenlet.switch()
+                _crew.idle.append(lane.greenlet)
+                lane.greenlet.gr_context = None
             elif not lane.greenlet.dead:
                 lane.greenlet.throw()
             lane.greenlet = None

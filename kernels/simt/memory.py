@@ -24,21 +24,40 @@ def dtype_of(spec: Any) -> np.dtype[Any]:
     return spec if isinstance(spec, np.dtype) else np.dtype(getattr(spec, "name", spec))
 
 
+def truncated(value: Any, width: int, signed: bool) -> int:
+    """A float as an integer the way the GPU converts: towards zero, clamped to the type.
+
+    A NaN gives 0 in 32 bits of a float32, else only the top bit; types below 32 bits take the low bits of the 32.
+    """
+    wide = max(width, 32)
+    low, high = (-(1 << wide - 1), (1 << wide - 1) - 1) if signed else (0, (1 << wide) - 1)
+    if value != value:
+        narrow = wide == 32 and isinstance(value, np.float32 | np.float16)
+        return 0 if narrow else low if signed else 1 << wide - 1
+    number = float(value)  # exact, and Python compares it with integers exactly
+    return high if number >= high else low if number <= low else int(number)
+
+
 def converter(dtype: np.dtype[Any]) -> Callable[[Any], Any]:
     """Conversion of one value to `dtype` as a store does it: floats round to nearest even, integers wrap."""
     # Through a one-element array: half the time of calling the scalar type, and C's cast rules.
     box = np.empty(1, dtype)
     bits = 8 * dtype.itemsize
+    signed = dtype.kind == "i"
 
     def convert(value: Any) -> Any:
         try:
             box[0] = value
         except OverflowError:  # a Python int that does not fit
             wrapped = int(value) & ((1 << bits) - 1)
-            box[0] = wrapped - (1 << bits) if dtype.kind == "i" and wrapped >> (bits - 1) else wrapped
+            box[0] = wrapped - (1 << bits) if signed and wrapped >> (bits - 1) else wrapped
         return box[0]
 
-    return convert
+    def convert_whole(value: Any) -> Any:
+        # C leaves open what a float outside the type becomes; NumPy does as this processor, not as a GPU.
+        return convert(truncated(value, bits, signed) if isinstance(value, float | np.floating) else value)
+
+    return convert_whole if dtype.kind in "iu" else convert
 
 
 def shape_of(shape: Any) -> tuple[int, ...]:

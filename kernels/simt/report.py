@@ -92,6 +92,16 @@ class BadLaunch(SimtError, ValueError):
         super().__init__(f"{argument} = {value!r}: {must}")
 
 
+class BadOperand(SimtError, ValueError):
+    """An operand that the hardware gives no meaning, as a shuffle width that is no power of two."""
+
+    def __init__(self, what: str, value: object, must: str, place: Place) -> None:
+        self.what = what
+        self.value = value
+        self.place = place
+        super().__init__(f"{what} = {value!r}: {must} ({place})")
+
+
 class NotModelled(SimtError, NotImplementedError):
     """The kernel uses something of CUDA that the machine does not have."""
 
@@ -110,6 +120,17 @@ class OutOfBounds(SimtError, IndexError):
         self.shape = tuple(shape)
         self.place = place
         super().__init__(f"{array}[{_show_index(index)}] is outside shape {self.shape} ({place})")
+
+
+class Misaligned(SimtError):
+    """A vector access whose address is no multiple of its width (on a GPU: the launch fails)."""
+
+    def __init__(self, array: str, index: object, address: int, width: int, place: Place) -> None:
+        self.array = array
+        self.index = index
+        self.place = place
+        where = f"{array}[{_show_index(index)}] starts at byte {address}"
+        super().__init__(f"{where}, no multiple of the {width} bytes that it loads at once ({place})")
 
 
 class UninitialisedRead(SimtError):

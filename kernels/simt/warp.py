@@ -89,6 +89,7 @@ class Warp:
         "machine",
         "mask",
         "mixed",
+        "number",
         "op",
         "quick",
         "ready",
@@ -104,6 +105,7 @@ class Warp:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
+        self.number = len(machine.warps)
         self.lanes: list[Lane] = []
         self.everyone = 0
         # What the first lane of the pass arrived at; the facade compares the next three fields.
@@ -133,6 +135,8 @@ class Warp:
 
     def set_ready(self, lanes: list[Lane]) -> None:
         """Choose the lanes of the next pass and link each to its successor."""
+        if self.machine.order.lanes_down:
+            lanes = lanes[::-1]
         if lanes == self.ready:
             return
         self.ready = list(lanes)
