@@ -31,7 +31,7 @@ BLOCK_SIZE = 16
 
 
 @kernel()
-def tree_reduction(out, values):  # type: ignore[no-untyped-def]
+def tree_reduction(out, values):
     """Sum of 64 float32 values through shared memory, a barrier a round; the machine's standard exercise."""
     shared = cuda.shared.array(64, float32)
     i = cuda.threadIdx.x
@@ -48,7 +48,7 @@ def tree_reduction(out, values):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def shuffles(out, rounds):  # type: ignore[no-untyped-def]
+def shuffles(out, rounds):
     """`rounds` exchanges in one warp: nothing but thread switches."""
     value = float32(cuda.threadIdx.x)
     for _ in range(rounds):

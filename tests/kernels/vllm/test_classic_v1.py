@@ -86,7 +86,7 @@ def packed(keys: Any, values: Any, q: Any, blocks: list[int], block_size: int, s
 
 
 def one_head(keys: list[float], values: list[float]) -> DecodeCase:
-    """One sequence whose logits are `keys` and whose values are `values` in element 0; blocks of 8, laid out backwards."""
+    """One sequence with logits `keys` and values `values` (in element 0); blocks of 8, laid out backwards."""
     rows = [np.zeros((len(column), 1, 32), np.float32) for column in (keys, values)]
     for place, column in zip(rows, (keys, values), strict=True):
         place[:, 0, 0] = column
@@ -99,7 +99,7 @@ def one_head(keys: list[float], values: list[float]) -> DecodeCase:
 # -- against the oracle
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(decode_cases(), st.sampled_from(SCHEDULES))
 def test_v1_is_attention(case: DecodeCase, schedule: str) -> None:
     out = attend(case, Backend("sim", schedule))
@@ -116,9 +116,9 @@ def test_every_head_size_with_every_block_size_against_torch(head_size: int, dty
         assert agrees(attend(case), oracle.torch_sdpa(case), case)
 
 
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(decode_cases())
-def test_neither_warp_order_nor_block_order_changes_a_bit(case: DecodeCase) -> None:
+def test_the_order_of_warps_and_blocks_changes_no_bit(case: DecodeCase) -> None:
     bits = {attend(case, Backend("sim", schedule)).tobytes() for schedule in SCHEDULES}
     assert len(bits) == 1
 
@@ -249,11 +249,11 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"block_tables": table_with((0, 1), -1)}, ArgumentError, r"block_tables\[0, 1\] = -1"),
     ({"num_kv_heads": 3}, ArgumentError, r"num_kv_heads = 3: must divide the 4 query heads"),
     ({"query": np.zeros((2, 4, 60), np.float16)}, ArgumentError, r"head_size = 60: must be a multiple of x = 8"),
-    ({"query": CASE.q.astype(np.float32)}, ArgumentError, r"head_size|out\.dtype = float16: must be float32"),
+    ({"query": CASE.q.astype(np.float32)}, ArgumentError, r"out\.dtype = float16: must be float32"),
     ({"key_cache": CASE.k_cache.astype(np.float32)}, ArgumentError, r"key_cache\.dtype = float32: must be float16"),
     ({"value_cache": CASE.v_cache.astype(np.float32)}, ArgumentError, r"value_cache\.dtype = float32"),
     ({"query": np.zeros((2, 4, 128), np.float16)[:, :, ::2]}, ArgumentError, r"query\.strides .*must be contiguous"),
-    ({"seq_lens": np.array([40, 9], np.int32)}, ArgumentError, r"seq_lens\[0\] = 40: must be from 0 to max_seq_len = 20"),
+    ({"seq_lens": np.array([40, 9], np.int32)}, ArgumentError, r"seq_lens\[0\] = 40: must be from 0 to max_seq_len"),
     ({"max_seq_len": 12}, ArgumentError, r"seq_lens\[0\] = 20: must be from 0 to max_seq_len = 12"),
     ({"alibi_slopes": np.zeros(4)}, ArgumentError, r"alibi_slopes\.dtype = float64: must be float32"),
     ({"alibi_slopes": np.zeros(2, np.float32)}, ArgumentError, r"alibi_slopes\.shape = \(2,\): must be \(4\)"),
