@@ -105,7 +105,10 @@ def is_report(message: str) -> bool:
     from kernels import simt
 
     kind = getattr(simt, message.split(":")[0], None)
-    return isinstance(kind, type) and issubclass(kind, simt.SimtError)
+    if not isinstance(kind, type) or not issubclass(kind, simt.SimtError):
+        return False
+    # These say that it never ran, not that it is wrong.
+    return not issubclass(kind, simt.BadLaunch | simt.NotModelled | simt.OutsideLaunch)
 
 
 def control(backend: str) -> list[str]:

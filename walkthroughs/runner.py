@@ -83,7 +83,7 @@ def run_many(
 
 
 def cached(step: Step, backend: str) -> Evidence | None:
-    """The record of an earlier run that passed with the same digests, or None."""
+    """The record of an earlier run that passed with the same digests and versions, or None."""
     path = _cache_path(step, backend)
     if not path.exists():
         return None
@@ -91,11 +91,12 @@ def cached(step: Step, backend: str) -> Evidence | None:
         record = Evidence.from_json(json.loads(path.read_text("utf-8")))
     except ValueError:
         return None
-    return record if record.status == "passed" and evidence.fresh(record, step) else None
+    same = record.versions == versions(backend) and evidence.fresh(record, step)
+    return record if record.status == "passed" and same else None
 
 
 def cache_dir() -> Path:
-    """Where runs and sources are kept: PAGEWALK_CACHE, or .cache in the checkout."""
+    """Where runs are kept: PAGEWALK_CACHE, or .cache in the checkout."""
     return Path(os.environ.get("PAGEWALK_CACHE") or digest.ROOT / ".cache")
 
 
@@ -112,7 +113,15 @@ def _fresh(step_id: str, backend: Backend) -> Evidence:
 
 
 def _cache_path(step: Step, backend: str) -> Path:
-    return cache_dir() / "evidence" / backend / f"{step.id.replace('/', '--')}.json"
+    return cache_dir() / "evidence" / f"{backend}-{_machinery()}" / f"{step.id.replace('/', '--')}.json"
+
+
+@cache
+def _machinery() -> str:
+    """A digest of what runs and watches kernels: no part of a record, yet a change of it makes cached runs useless."""
+    machine = sorted((digest.ROOT / "kernels" / "simt").glob("*.py"))
+    ours = ["kernels/kernel.py", "kernels/probe.py", "walkthroughs/runner.py"]
+    return digest.of_files([*ours, *(path.relative_to(digest.ROOT).as_posix() for path in machine)])
 
 
 @cache

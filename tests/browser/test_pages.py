@@ -63,7 +63,16 @@ selector => {
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(
     "selector",
-    ["#pair-loop", ".pw-badge", ".pw-chip", ".pw-evidence", ".pw-status", "figure.pw-drawing", ".pw-record summary"],
+    [
+        "#pair-loop",
+        ".pw-badge",
+        ".pw-chip",
+        ".pw-evidence",
+        ".pw-status",
+        "figure.pw-drawing",
+        ".pw-record summary",
+        ".pw-start",
+    ],
 )
 def test_text_is_readable_in_light_and_dark(open_page: OpenPage, scheme: str, selector: str) -> None:
     page = open_page({"figure.pw-drawing": "mental-model/", ".pw-start": ""}.get(selector, PAGE), color_scheme=scheme)
