@@ -16,7 +16,7 @@ import numpy as np
 from numba import cuda, float32
 
 from kernels import layout
-from kernels.kernel import Kernel, compile_cuda, cuda_unavailable, kernel
+from kernels.kernel import Kernel, compile_cuda, cuda_unavailable, kernel, quiet_occupancy
 from kernels.vllm import cache, check, classic_v1
 
 REPEATS = 20
@@ -63,7 +63,8 @@ def main() -> int:
     if reason:
         print(f"GPU: not measured: {reason}")
     else:
-        _gpu()
+        with quiet_occupancy():
+            _gpu()
     return 0
 
 

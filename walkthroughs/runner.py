@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
+from multiprocessing import get_context
 from pathlib import Path
 
 from kernels.errors import BackendUnavailable
@@ -76,7 +77,8 @@ def run_many(
         for step in steps:
             yield known.get(step.id) or _fresh(step.id, backend)
         return
-    with ProcessPoolExecutor(workers) as pool:
+    # Spawned, not forked: a fork would copy locks that other threads hold.
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         futures = {step.id: pool.submit(_fresh, step.id, backend) for step in todo}
         for step in steps:
             yield known.get(step.id) or futures[step.id].result()

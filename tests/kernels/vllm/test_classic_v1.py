@@ -16,6 +16,7 @@ from kernels import cases, layout, oracle
 from kernels.cases import DecodeCase
 from kernels.errors import ArgumentError, KernelError, LaunchError
 from kernels.kernel import Backend
+from kernels.probe import Probed, Watch
 from kernels.vllm.attention_kernels import constexpr
 from kernels.vllm.cache import reshape_and_cache
 from kernels.vllm.classic_v1 import HEAD_SIZES, paged_attention_v1, paged_attention_v1_kernel
@@ -43,6 +44,8 @@ def decode_cases(draw: st.DrawFn) -> DecodeCase:
         garbage=draw(st.sampled_from(["valid", "minus-one"])),
         spare_blocks=draw(st.integers(0, 2)),
         extra_columns=draw(st.integers(0, 2)),
+        # NaN is never a maximum: loud places must not be heard either, whichever sign the query gives them.
+        poison=draw(st.sampled_from([float("nan"), 6e4, -6e4])),
     )
 
 
@@ -132,11 +135,12 @@ def test_the_layout_of_the_pool_changes_no_bit_either() -> None:
     assert len(found) == 1
 
 
-@pytest.mark.parametrize("poison", [float("nan"), float("inf"), -6e4, 6e4])
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), float("-inf"), -6e4, 6e4])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_places_without_a_token_are_never_heard(poison: float, dtype: str) -> None:
-    quiet = cases.decode_case((9, 17), 2, 2, 32, 16, dtype, seed=5, poison=0)
-    loud = cases.decode_case((9, 17), 2, 2, 32, 16, dtype, seed=5, poison=poison)
+    quiet = cases.decode_case((9, 17), 4, 2, 32, 16, dtype, seed=5, poison=0)
+    loud = cases.decode_case((9, 17), 4, 2, 32, 16, dtype, seed=5, poison=poison)
+    assert len(set(np.sign(loud.q.sum(axis=2, dtype=np.float64)).reshape(-1))) == 2, "it is loud for some queries"
     assert attend(loud).tobytes() == attend(quiet).tobytes()
 
 
@@ -169,6 +173,21 @@ def test_a_lone_tokens_weight_is_not_quite_one() -> None:
     out = attend(one_head([3], [1]))[0, 0]
     assert out[0] == np.float32(0.99999905)
     assert not out[1:].any()
+
+
+def test_k18_the_bias_of_the_newest_token_is_zero() -> None:
+    # An offset of one cancels in the softmax: only the scores show it.
+    case = cases.decode_case((4,), 2, 1, 32, 8, "float32", alibi=True, order="identity")
+    watch = Watch("qk", "qk", (1, 999), "logits[]", ("head_idx", "token_idx"), "token_idx < seq_len")
+    found = []
+    for slopes in (case.alibi_slopes, None):
+        probed = Probed(paged_attention_v1_kernel, [watch])
+        attend(replace(case, alibi_slopes=slopes), entry=probed)
+        found.append({reading.keys: reading.value for reading in probed.readings("qk")})
+    for head, slope in enumerate(case.alibi_slopes if case.alibi_slopes is not None else ()):
+        bias = [found[0][head, token] - found[1][head, token] for token in range(4)]
+        np.testing.assert_allclose(bias, slope * np.array([-3.0, -2, -1, 0]), atol=1e-6)
+        assert bias[3] == 0
 
 
 def test_large_scores_neither_overflow_nor_vanish() -> None:
