@@ -58,6 +58,11 @@ def regions(path_or_text: Path | str, *, known: Container[str] | None = None) ->
     return found
 
 
+def is_fence(line: str) -> bool:
+    """Return True for a line that opens or closes a region and holds nothing else."""
+    return _FENCE.match(line) is not None
+
+
 def _opened(where: str, number: int, rest: str, allowed: Container[str], names: list[str]) -> str:
     match = _ID.match(rest)
     if match is None:

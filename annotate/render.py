@@ -7,7 +7,7 @@ An `Excerpt` holds the lines around a set of spans. `to_html` makes the pane of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from html import escape
@@ -76,9 +76,10 @@ def excerpt(
     permalink: str | None = None,
     licence: str | None = None,
     note: str | None = None,
+    hide: Callable[[str], bool] = lambda line: False,
 ) -> Excerpt:
     """Cut out of a file's `text` the lines of `spans` (by concept, 1-based), with `context` lines around
-    them.
+    them; lines for which `hide` says so are left out without a gap mark (region fences, which say nothing).
 
     Raises RangeOutside for a span that is reversed or not inside the file, ValueError for an unknown side,
     and AnnotateError for no spans at all.
@@ -97,7 +98,7 @@ def excerpt(
         if not 1 <= first <= last <= count:
             raise RangeOutside(path, first, last, count)
     hunks = _merge([(max(1, first - context), min(count, last + context)) for first, last, _ in ranges])
-    shown = [number for first, last in hunks for number in range(first, last + 1)]
+    shown = [n for first, last in hunks for n in range(first, last + 1) if not hide(lines[n - 1])]
     pieces = _pieces(text, language)
     return Excerpt(
         side=side,
@@ -171,7 +172,7 @@ def to_html(shown: Excerpt, *, scope: str) -> str:
         if index:
             rows.append('<li class="pw-gap" aria-hidden="true">⋯</li>')
             before = None
-        for number in range(first, last + 1):
+        for number in filter(shown.lines.__contains__, range(first, last + 1)):
             links = shown.links[number]
             rows.append(_row(shown, number, f"src-{scope}-{letter}-L{number}", links, links != before))
             before = links

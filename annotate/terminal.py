@@ -95,7 +95,7 @@ def _pane(shown: Excerpt) -> RenderableType:
         if index:
             table.add_row("", "", Text("⋯", style="dim"))
             before = ()
-        for number in range(first, last + 1):
+        for number in filter(shown.lines.__contains__, range(first, last + 1)):
             links = shown.links[number]
             if links and links != before:
                 table.add_row("", "┏", Text(links[0], style="bold magenta"))

@@ -16,7 +16,7 @@ import numpy as np
 from numba import cuda, float32
 
 from kernels import layout
-from kernels.kernel import Kernel, compile_cuda, cuda_unavailable, kernel
+from kernels.kernel import Kernel, compile_cuda, cuda_unavailable, kernel, quiet_occupancy
 from kernels.vllm import cache, check, classic_v1
 
 REPEATS = 20
@@ -31,7 +31,7 @@ BLOCK_SIZE = 16
 
 
 @kernel()
-def tree_reduction(out, values):  # type: ignore[no-untyped-def]
+def tree_reduction(out, values):
     """Sum of 64 float32 values through shared memory, a barrier a round; the machine's standard exercise."""
     shared = cuda.shared.array(64, float32)
     i = cuda.threadIdx.x
@@ -48,7 +48,7 @@ def tree_reduction(out, values):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def shuffles(out, rounds):  # type: ignore[no-untyped-def]
+def shuffles(out, rounds):
     """`rounds` exchanges in one warp: nothing but thread switches."""
     value = float32(cuda.threadIdx.x)
     for _ in range(rounds):
@@ -63,7 +63,8 @@ def main() -> int:
     if reason:
         print(f"GPU: not measured: {reason}")
     else:
-        _gpu()
+        with quiet_occupancy():
+            _gpu()
     return 0
 
 

@@ -150,9 +150,7 @@ def decode_case(
     """
     _check_shape(num_kv_heads, head_size, block_size, dtype)
     if not seq_lens or min(seq_lens) < 0:
-        raise ArgumentError(
-            "seq_lens", tuple(seq_lens), "must hold one length of at least 0 for each sequence"
-        )
+        raise ArgumentError("seq_lens", tuple(seq_lens), "must hold one length of at least 0 for each sequence")
     if num_heads < 1 or num_heads % num_kv_heads:
         raise ArgumentError("num_heads", num_heads, f"must be divisible by num_kv_heads = {num_kv_heads}")
     if extra_columns < 0:
@@ -174,8 +172,7 @@ def decode_case(
     slopes = np.exp2(-8.0 * np.arange(1, num_heads + 1) / num_heads).astype(np.float32) if alibi else None
     lengths = "+".join(map(str, seq_lens))
     return DecodeCase(
-        name=name
-        or f"decode {lengths} tokens, {num_heads}/{num_kv_heads} heads of {head_size}, block {block_size}",
+        name=name or f"decode {lengths} tokens, {num_heads}/{num_kv_heads} heads of {head_size}, block {block_size}",
         seed=seed,
         q=q,
         keys=keys,
@@ -206,9 +203,7 @@ def lesson_case(dtype: str = "float32") -> DecodeCase:
         (-0.3, 0.5, 0.2, 0.9),
     ]
     keys = (np.array(key_rows, dtype=dtype).reshape(6, 1, 4),)
-    values = (
-        np.concatenate([np.eye(4), np.full((1, 4), 0.5), np.ones((1, 4))]).astype(dtype).reshape(6, 1, 4),
-    )
+    values = (np.concatenate([np.eye(4), np.full((1, 4), 0.5), np.ones((1, 4))]).astype(dtype).reshape(6, 1, 4),)
     owned = [np.array([3, 1])]
     return DecodeCase(
         name="lesson 1, section 4",
@@ -254,9 +249,7 @@ def write_case(
     if extra_rows < 0:
         raise ArgumentError("extra_rows", extra_rows, "must be at least 0")
     rng = np.random.default_rng(seed)
-    key, value = (
-        rng.standard_normal((num_tokens + extra_rows, num_heads, head_size)).astype(dtype) for _ in range(2)
-    )
+    key, value = (rng.standard_normal((num_tokens + extra_rows, num_heads, head_size)).astype(dtype) for _ in range(2))
     # The guard slots behind the mapping take blocks of their own: written by mistake, they show as numbers.
     used = -(-(num_tokens - padding + extra_rows) // block_size)
     order_of_pool = _pool_order(_pool_size(used, spare_blocks), order, rng)
@@ -295,9 +288,7 @@ def pack_values(pool: Array) -> Array:
 def unpack_keys(cache: Array) -> Array:
     """Turn a key cache back into a logical pool [num_blocks, block_size, heads, head_size]."""
     num_blocks, heads, groups, block_size, x = cache.shape
-    return np.ascontiguousarray(cache.transpose(0, 3, 1, 2, 4)).reshape(
-        num_blocks, block_size, heads, groups * x
-    )
+    return np.ascontiguousarray(cache.transpose(0, 3, 1, 2, 4)).reshape(num_blocks, block_size, heads, groups * x)
 
 
 def unpack_values(cache: Array) -> Array:

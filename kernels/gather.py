@@ -22,7 +22,7 @@ HEAD_SIZE = 4
 
 
 @kernel()
-def scatter_kernel(k_pool, v_pool, key, value, block_table, num_tokens, block_size, head_size):  # type: ignore[no-untyped-def]
+def scatter_kernel(k_pool, v_pool, key, value, block_table, num_tokens, block_size, head_size):
     """Write a token a thread into the slots that the block table gives; arrays flat, float64."""
     # region: slot-of-token
     token_idx = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
@@ -40,13 +40,13 @@ def scatter_kernel(k_pool, v_pool, key, value, block_table, num_tokens, block_si
 
 
 @kernel(lambda HEAD_SIZE: {})
-def gather_kernel(out, q, k_pool, v_pool, block_table, seq_len, block_size, scale):  # type: ignore[no-untyped-def]
+def gather_kernel(out, q, k_pool, v_pool, block_table, seq_len, block_size, scale):
     """Attention of one query by one thread, block after block; arrays flat, float64."""
     acc = cuda.local.array(HEAD_SIZE, float64)
     for d in range(HEAD_SIZE):
         acc[d] = float64(0)
     m = float64(-np.inf)
-    l = float64(0)  # noqa: E741
+    l = float64(0)
 
     # region: gather-loop
     num_seq_blocks = (seq_len + block_size - 1) // block_size
@@ -70,7 +70,7 @@ def gather_kernel(out, q, k_pool, v_pool, block_table, seq_len, block_size, scal
             m_new = max(m, score)
             correction = math.exp(m - m_new)
             p = math.exp(score - m_new)
-            l = l * correction + p  # noqa: E741
+            l = l * correction + p
             for d in range(HEAD_SIZE):
                 acc[d] = acc[d] * correction + p * v_pool[slot * HEAD_SIZE + d]
             m = m_new

@@ -207,7 +207,7 @@ def _run_cuda(launcher: Launcher, grid: Dim3, block: Dim3, stream: object, share
     check_args(launcher.kernel.fn, args)
     compiled = compile_cuda(launcher.kernel)
     moved = [cuda.to_device(a) if isinstance(a, np.ndarray) else a for a in args]
-    with _quiet_occupancy():
+    with quiet_occupancy():
         compiled[grid, block, stream, shared](*moved)
         cuda.synchronize()
     for host, dev in zip(args, moved, strict=True):
@@ -231,7 +231,7 @@ def compile_cuda(kern: Kernel) -> Any:
 
 
 @contextlib.contextmanager
-def _quiet_occupancy() -> Iterator[None]:
+def quiet_occupancy() -> Iterator[None]:
     """Teaching-size grids never fill a GPU; Numba's warning about that is off for our launch only."""
     from numba.core import config
 

@@ -98,9 +98,7 @@ def x_of(element_size: int) -> int:
     """Return x, the elements of `element_size` bytes in one packed 16-byte group of a key [x-packing]."""
     size = _integer("element_size", element_size, 1)
     if VECTOR_BYTES % size:
-        raise ArgumentError(
-            "element_size", element_size, f"must divide {VECTOR_BYTES} bytes: 1, 2, 4, 8 or 16"
-        )
+        raise ArgumentError("element_size", element_size, f"must divide {VECTOR_BYTES} bytes: 1, 2, 4, 8 or 16")
     return VECTOR_BYTES // size
 
 
@@ -118,9 +116,7 @@ def key_cache_shape(
     )
 
 
-def value_cache_shape(
-    num_blocks: int, num_kv_heads: int, head_size: int, block_size: int
-) -> tuple[int, int, int, int]:
+def value_cache_shape(num_blocks: int, num_kv_heads: int, head_size: int, block_size: int) -> tuple[int, int, int, int]:
     """Return the value cache's shape: [blocks, KV heads, head_size, block_size] [split-kv-cache]."""
     return (
         _integer("num_blocks", num_blocks, 1),
@@ -202,9 +198,7 @@ def kv_block_bytes(num_kv_heads: int, head_size: int, block_size: int, element_s
     return kv_bytes_per_token(num_kv_heads, head_size, element_size) * _integer("block_size", block_size, 1)
 
 
-def row_is_aligned(
-    row: int, num_heads: int, head_size: int, element_size: int, alignment: int = VECTOR_BYTES
-) -> bool:
+def row_is_aligned(row: int, num_heads: int, head_size: int, element_size: int, alignment: int = VECTOR_BYTES) -> bool:
     """Say whether row `row` of a [tokens, heads, head_size] array starts on a multiple of `alignment` bytes.
 
     The array itself is taken to start on one. A vector access to a row that does not is a fault on a GPU.

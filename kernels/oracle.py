@@ -54,9 +54,7 @@ def output(case: DecodeCase, seq: int, head: int, eps: float = 0.0) -> Float64:
 
 def attention(case: DecodeCase, eps: float = 0.0) -> Float64:
     """Return the output of the whole case: [num_seqs, num_heads, head_size]. `eps` = 0 is exact softmax."""
-    return np.array(
-        [[output(case, seq, head, eps) for head in range(case.num_heads)] for seq in range(case.num_seqs)]
-    )
+    return np.array([[output(case, seq, head, eps) for head in range(case.num_heads)] for seq in range(case.num_seqs)])
 
 
 def partial_output(
@@ -70,9 +68,7 @@ def partial_output(
     return result
 
 
-def warp_outputs(
-    case: DecodeCase, seq: int, head: int, num_warps: int = 4, eps: float = KERNEL_EPSILON
-) -> Float64:
+def warp_outputs(case: DecodeCase, seq: int, head: int, num_warps: int = 4, eps: float = KERNEL_EPSILON) -> Float64:
     """Return the sums that the warps hold before they are added up: [num_warps, head_size].
 
     Warp w takes the logical blocks w, w + num_warps, w + 2 * num_warps and so on.
@@ -133,9 +129,7 @@ def torch_sdpa(case: DecodeCase) -> Float64:
         if case.alibi_slopes is not None:
             distance = torch.arange(1 - len(keys), 1, dtype=torch.float64)
             bias = (torch.from_numpy(case.alibi_slopes.astype(np.float64))[:, None] * distance).unsqueeze(1)
-        out = torch.nn.functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=bias, scale=case.scale
-        )
+        out = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=case.scale)
         result[seq] = out.squeeze(1).numpy()
     return result
 

@@ -30,7 +30,7 @@ _SYNTAX: weakref.WeakKeyDictionary[types.FunctionType, ast.Module] = weakref.Wea
 
 
 @device
-def probe_record(ints, values, cursor, watch, value, k0, k1, k2, k3):  # type: ignore[no-untyped-def]
+def probe_record(ints, values, cursor, watch, value, k0, k1, k2, k3):
     """Append one value with its watch, block, thread and keys; what does not fit is counted, not stored."""
     # A thread's own appends keep their order: atomics of one thread on one address do.
     at = cuda.atomic.add(cursor, 0, 1)

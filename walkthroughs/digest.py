@@ -111,6 +111,9 @@ def canonical(node: ast.AST | list[ast.AST] | object) -> str:
     for name, value in ast.iter_fields(node):
         if name == "body" and isinstance(value, list) and isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef):
             value = [item for item in value if not _is_text(item)]
+        if isinstance(node, ast.JoinedStr):
+            # Python 3.12 ends a nested format specification with an empty string.
+            value = [item for item in value if not (isinstance(item, ast.Constant) and item.value == "")]
         if value not in (None, []) and name not in ("ctx", "kind", "type_comment", "type_ignores"):
             parts.append(f"{name}={canonical(value)}")
     return f"{type(node).__name__}({','.join(parts)})"

@@ -7,11 +7,12 @@ never by hand. A record whose digests no longer match the code is stale and is s
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 import tomllib
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,16 @@ class Check:
     tolerance: float
     note: str = ""
 
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-ready dictionary. JSON has no infinity: a `max_error` of null means not comparable at all."""
+        return {**asdict(self), "max_error": self.max_error if math.isfinite(self.max_error) else None}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Check:
+        """The inverse of `to_json`; raises TypeError for missing or unknown fields."""
+        check = Check(**data)
+        return replace(check, max_error=math.inf) if check.max_error is None else check
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -66,16 +77,18 @@ class Evidence:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready dictionary."""
-        return {"schema": SCHEMA, **asdict(self), "checks": [asdict(check) for check in self.checks]}
+        return {"schema": SCHEMA, **asdict(self), "checks": [check.to_json() for check in self.checks]}
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> Evidence:
+    def from_json(data: Any) -> Evidence:
         """The inverse of `to_json`; raises EvidenceError for another schema or missing fields."""
+        if not isinstance(data, dict):
+            raise EvidenceError(f"not a record: {data!r}")
         fields = dict(data)
         if fields.pop("schema", None) != SCHEMA:
             raise EvidenceError(f"schema = {data.get('schema')!r}: must be {SCHEMA}; record it again")
         try:
-            fields["checks"] = tuple(Check(**check) for check in fields["checks"])
+            fields["checks"] = tuple(Check.from_json(check) for check in fields["checks"])
             return Evidence(**fields)
         except (KeyError, TypeError) as error:
             raise EvidenceError(f"not a record: {error}") from error
@@ -116,7 +129,7 @@ def write_json(path: Path, data: Any) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as out:
-            json.dump(data, out, indent=1, ensure_ascii=False)
+            json.dump(data, out, indent=1, ensure_ascii=False, allow_nan=False)
             out.write("\n")
         Path(name).chmod(0o644)
         Path(name).replace(path)

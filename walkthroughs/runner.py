@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
+from multiprocessing import get_context
 from pathlib import Path
 
 from kernels.errors import BackendUnavailable
@@ -76,14 +77,15 @@ def run_many(
         for step in steps:
             yield known.get(step.id) or _fresh(step.id, backend)
         return
-    with ProcessPoolExecutor(workers) as pool:
+    # Spawned, not forked: a fork would copy locks that other threads hold.
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         futures = {step.id: pool.submit(_fresh, step.id, backend) for step in todo}
         for step in steps:
             yield known.get(step.id) or futures[step.id].result()
 
 
 def cached(step: Step, backend: str) -> Evidence | None:
-    """The record of an earlier run that passed with the same digests, or None."""
+    """The record of an earlier run that passed with the same digests and versions, or None."""
     path = _cache_path(step, backend)
     if not path.exists():
         return None
@@ -91,11 +93,12 @@ def cached(step: Step, backend: str) -> Evidence | None:
         record = Evidence.from_json(json.loads(path.read_text("utf-8")))
     except ValueError:
         return None
-    return record if record.status == "passed" and evidence.fresh(record, step) else None
+    same = record.versions == versions(backend) and evidence.fresh(record, step)
+    return record if record.status == "passed" and same else None
 
 
 def cache_dir() -> Path:
-    """Where runs and sources are kept: PAGEWALK_CACHE, or .cache in the checkout."""
+    """Where runs are kept: PAGEWALK_CACHE, or .cache in the checkout."""
     return Path(os.environ.get("PAGEWALK_CACHE") or digest.ROOT / ".cache")
 
 
@@ -112,7 +115,15 @@ def _fresh(step_id: str, backend: Backend) -> Evidence:
 
 
 def _cache_path(step: Step, backend: str) -> Path:
-    return cache_dir() / "evidence" / backend / f"{step.id.replace('/', '--')}.json"
+    return cache_dir() / "evidence" / f"{backend}-{_machinery()}" / f"{step.id.replace('/', '--')}.json"
+
+
+@cache
+def _machinery() -> str:
+    """A digest of what runs and watches kernels: no part of a record, yet a change of it makes cached runs useless."""
+    machine = sorted((digest.ROOT / "kernels" / "simt").glob("*.py"))
+    ours = ["kernels/kernel.py", "kernels/probe.py", "walkthroughs/runner.py"]
+    return digest.of_files([*ours, *(path.relative_to(digest.ROOT).as_posix() for path in machine)])
 
 
 @cache

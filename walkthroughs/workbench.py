@@ -207,10 +207,14 @@ def show(value: Any) -> str:
     """A value as a table cell: six digits, at most eight elements, then how many there are."""
     if isinstance(value, str | bool | np.bool_):
         return str(value)
-    array = np.asarray(value)
-    if array.dtype.kind not in "fiu":
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of different lengths
         return str(value)
-    flat = [_digits(item) for item in array.reshape(-1)[:SHOWN]]
+    if array.dtype.kind not in "fiub":
+        return str(value)
+    digits = str if array.dtype.kind == "b" else _digits
+    flat = [digits(item) for item in array.reshape(-1)[:SHOWN]]
     if array.ndim == 0:
         return flat[0]
     rest = f", … ({array.size} values)" if array.size > SHOWN else ""

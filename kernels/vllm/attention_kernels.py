@@ -64,7 +64,7 @@ def constexpr(
 
 # region: signature
 @device
-def paged_attention_kernel(  # type: ignore[no-untyped-def]
+def paged_attention_kernel(
     exp_sums,  # [num_seqs, num_heads, max_num_partitions] float32
     max_logits,  # [num_seqs, num_heads, max_num_partitions] float32
     out,  # [num_seqs, num_heads, max_num_partitions, head_size] scalar_t

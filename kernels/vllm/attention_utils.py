@@ -23,7 +23,7 @@ V_VEC_SIZE = 4
 
 # region: block-sum
 @device
-def block_sum(red_smem, sum):  # type: ignore[no-untyped-def]
+def block_sum(red_smem, sum):
     """Sum of `sum` over all threads of the block, in every thread; `red_smem`: NUM_WARPS float32 of scratch."""
     warp = cuda.threadIdx.x // WARP_SIZE
     lane = cuda.threadIdx.x % WARP_SIZE
@@ -52,7 +52,7 @@ def block_sum(red_smem, sum):  # type: ignore[no-untyped-def]
 
 # region: qk-dot-helper
 @device
-def qk_dot(q_vecs, thread_group_offset, k_vecs):  # type: ignore[no-untyped-def]
+def qk_dot(q_vecs, thread_group_offset, k_vecs):
     """q . k in float32, in every thread of the group; `k_vecs`: this thread's vectors, [vectors, VEC_SIZE]."""
     # One running product per vector element, as the C++ keeps a vector of sums.
     qk_vec = cuda.local.array(VEC_SIZE, float32)
@@ -78,7 +78,7 @@ def qk_dot(q_vecs, thread_group_offset, k_vecs):  # type: ignore[no-untyped-def]
 
 
 @device
-def dot_float(a, b):  # type: ignore[no-untyped-def]
+def dot_float(a, b):
     """The dot product of two float32 vectors of V_VEC_SIZE elements."""
     acc = a[0] * b[0]
     for e in range(1, V_VEC_SIZE):
@@ -87,7 +87,7 @@ def dot_float(a, b):  # type: ignore[no-untyped-def]
 
 
 @device
-def dot_half(a, b):  # type: ignore[no-untyped-def]
+def dot_half(a, b):
     """The dot product of two float16 vectors of V_VEC_SIZE elements, as float32."""
     # vLLM multiplies and adds 16-bit pairs as half2: even and odd elements are two
     # half-precision sums, widened to float32 only at the very end.

@@ -17,7 +17,7 @@ from kernels.vllm import check
 
 # region: reshape-and-cache
 @kernel()
-def reshape_and_cache_kernel(  # type: ignore[no-untyped-def]
+def reshape_and_cache_kernel(
     key,  # [num_tokens, num_heads, head_size] scalar_t
     value,  # [num_tokens, num_heads, head_size] scalar_t
     key_cache,  # [num_blocks, num_heads, head_size/x, block_size, x] scalar_t

@@ -21,7 +21,7 @@ HEAD_SIZES = (32, 64, 80, 96, 112, 120, 128, 192, 256)
 
 # region: v1-entry
 @kernel(constexpr)
-def paged_attention_v1_kernel(  # type: ignore[no-untyped-def]
+def paged_attention_v1_kernel(
     out,  # [num_seqs, num_heads, head_size] scalar_t
     q,
     k_cache,
@@ -95,6 +95,9 @@ def paged_attention_v1(
     kv_head_stride = layout.kv_head_stride(head_size, block_size)
     slopes = np.zeros(num_heads, np.float32) if alibi_slopes is None else alibi_slopes
     check.shape("alibi_slopes", slopes, (num_heads,), ("float32",))
+
+    if (warps := layout.num_warps(num_threads)) & (warps - 1):
+        raise ArgumentError("num_threads", num_threads, "must be 32 times a power of two: warps are added up in pairs")
 
     # region: block-sizes
     if block_size not in (8, 16, 32):

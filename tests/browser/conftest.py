@@ -102,13 +102,21 @@ def watched_pages(browser: Browser, base: str) -> Iterator[OpenPage]:
         context.set_default_timeout(10_000)
         contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda m: troubles.append(f"console {m.type}: {m.text}") if m.type in ("error", "warning") else None)
+        page.on(
+            "console",
+            lambda m: troubles.append(f"console {m.type}: {m.text}") if m.type in ("error", "warning") else None,
+        )
         page.on("pageerror", lambda e: troubles.append(f"script: {e}"))
-        context.on("request", lambda r: None if r.url.startswith((base, "data:", "blob:")) else troubles.append(f"foreign: {r.url}"))
+        context.on(
+            "request",
+            lambda r: None if r.url.startswith((base, "data:", "blob:")) else troubles.append(f"foreign: {r.url}"),
+        )
         context.on("response", lambda r: troubles.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
         page.goto(base + path)
         if options.get("java_script_enabled", True):
-            page.wait_for_function("window.pagewalk && (!document.querySelector('.pw-pair') || document.querySelector('.pw-status'))")
+            page.wait_for_function(
+                "window.pagewalk && (!document.querySelector('.pw-pair') || document.querySelector('.pw-status'))"
+            )
         return page
 
     try:

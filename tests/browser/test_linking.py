@@ -56,7 +56,9 @@ def test_hover_lights_the_innermost_concept_on_both_sides(
     assert lit(page) == spans(sample, concept)
 
 
-def test_a_line_whose_own_concept_has_no_partner_takes_the_next_one_out(open_page: OpenPage, sample: ModuleType) -> None:
+def test_a_line_whose_own_concept_has_no_partner_takes_the_next_one_out(
+    open_page: OpenPage, sample: ModuleType
+) -> None:
     page = open_page(PAGE)
     hover(line(page, "u", 35))
     assert lit(page) == spans(sample, "toy-loop")
@@ -112,7 +114,9 @@ def test_the_status_line_says_how_many_and_which(open_page: OpenPage, sample: Mo
 
 def test_only_the_first_line_of_a_run_is_a_tab_stop(open_page: OpenPage) -> None:
     page = open_page(PAGE)
-    stops = page.locator("#pair-loop .pw-upstream .pw-line[tabindex='0']").evaluate_all("nodes => nodes.map(n => n.value)")
+    stops = page.locator("#pair-loop .pw-upstream .pw-line[tabindex='0']").evaluate_all(
+        "nodes => nodes.map(n => n.value)"
+    )
     assert stops == [4, 5, 6, 35, 36, 37] or stops == [4, 5, 6, 35, 36]
 
 

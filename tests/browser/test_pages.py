@@ -11,7 +11,16 @@ from playwright.sync_api import Page, expect
 pytestmark = pytest.mark.browser
 OpenPage = Callable[..., Page]
 PAGE = "walkthroughs/alpha/"
-ALL_PAGES = ["", "mental-model/", "how-we-know/", "walkthroughs/", PAGE, "walkthroughs/beta/", "concepts/", "concepts/toy-loop/"]
+ALL_PAGES = [
+    "",
+    "mental-model/",
+    "how-we-know/",
+    "walkthroughs/",
+    PAGE,
+    "walkthroughs/beta/",
+    "concepts/",
+    "concepts/toy-loop/",
+]
 
 # The contrast of every piece of text under a selector, against what is really painted behind it.
 CONTRAST = """
@@ -53,10 +62,20 @@ selector => {
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(
-    "selector", ["#pair-loop", ".pw-badge", ".pw-chip", ".pw-evidence", ".pw-status", "figure.pw-drawing", ".pw-record summary"]
+    "selector",
+    [
+        "#pair-loop",
+        ".pw-badge",
+        ".pw-chip",
+        ".pw-evidence",
+        ".pw-status",
+        "figure.pw-drawing",
+        ".pw-record summary",
+        ".pw-start",
+    ],
 )
 def test_text_is_readable_in_light_and_dark(open_page: OpenPage, scheme: str, selector: str) -> None:
-    page = open_page("mental-model/" if "drawing" in selector else PAGE, color_scheme=scheme)
+    page = open_page({"figure.pw-drawing": "mental-model/", ".pw-start": ""}.get(selector, PAGE), color_scheme=scheme)
     expected = "slate" if scheme == "dark" else "default"
     assert page.locator("body").get_attribute("data-md-color-scheme") == expected
     if selector in ("#pair-loop", ".pw-status"):

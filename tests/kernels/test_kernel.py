@@ -354,12 +354,12 @@ def test_the_occupancy_warning_is_silenced_around_the_launch_only() -> None:
     before = config.CUDA_LOW_OCCUPANCY_WARNINGS
 
     def inside() -> int:
-        with module._quiet_occupancy():
+        with module.quiet_occupancy():
             return int(config.CUDA_LOW_OCCUPANCY_WARNINGS)
 
     assert inside() == 0
     assert before == config.CUDA_LOW_OCCUPANCY_WARNINGS != 0
-    with pytest.raises(ZeroDivisionError), module._quiet_occupancy():
+    with pytest.raises(ZeroDivisionError), module.quiet_occupancy():
         raise ZeroDivisionError
     assert before == config.CUDA_LOW_OCCUPANCY_WARNINGS
 

@@ -198,9 +198,7 @@ def config(docs: Path, site: Path, **changes: Any) -> Any:
     """The project's own mkdocs configuration, over the sample's pages."""
     from mkdocs.config import load_config
 
-    settings = load_config(
-        str(ROOT / "mkdocs.yml"), docs_dir=str(docs), site_dir=str(site), strict=True, **changes
-    )
+    settings = load_config(str(ROOT / "mkdocs.yml"), docs_dir=str(docs), site_dir=str(site), strict=True, **changes)
     settings.nav = [
         "index.md",
         "mental-model.md",

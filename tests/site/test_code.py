@@ -16,7 +16,9 @@ tables = st.dictionaries(st.sampled_from("abcdef"), st.lists(ranges, min_size=1,
 
 
 @given(tables, st.sets(st.sampled_from("abcdef"), max_size=3))
-def test_what_lies_inside_comes_along_and_nothing_else_does(table: dict[str, list[tuple[int, int]]], reads: set[str]) -> None:
+def test_what_lies_inside_comes_along_and_nothing_else_does(
+    table: dict[str, list[tuple[int, int]]], reads: set[str]
+) -> None:
     shown = code.with_inner(table, sorted(reads))
     outer = [r for name in reads for r in table.get(name, [])]
     lines = {n for first, last in outer for n in range(first, last + 1)}
@@ -85,6 +87,22 @@ def test_names_are_identifiers_of_linked_lines_without_comments() -> None:
     assert code.names_in(shown) == ["alpha", "beta", "gamma"]
 
 
+@pytest.mark.parametrize(
+    ("text", "first", "style"),
+    [("  a = 1\n\n    b", 1, "--pw-dedent: 2"), ("a\n  b", 1, None), ("a\n      b", 2, "--pw-dedent: 6")],
+)
+def test_a_pane_says_by_how_much_all_its_lines_are_indented(text: str, first: int, style: str | None) -> None:
+    last = len(text.split("\n"))
+    shown = render.excerpt(
+        text, {"c": [(first, last)]}, side="port", source="s", path="p.py", language="python", context=0
+    )
+    html = code.pane_html(shown, "s")
+    figure = BeautifulSoup(html, "html.parser").figure
+    assert figure is not None
+    assert figure.get("style") == style
+    assert "pw-port" in figure["class"]
+
+
 @pytest.fixture
 def nothing_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAGEWALK_CACHE", str(tmp_path))
@@ -110,9 +128,7 @@ def test_without_the_source_the_pane_says_so_and_links() -> None:
 def test_a_concept_in_several_files_has_a_pane_and_a_link_for_each() -> None:
     source = "vllm@0.24.0"
     name = next(n for n, found in spans.spans(source).items() if len({s.path for s in found}) == 1)
-    other = next(
-        n for n, found in spans.spans(source).items() if found[0].path != spans.spans(source)[name][0].path
-    )
+    other = next(n for n, found in spans.spans(source).items() if found[0].path != spans.spans(source)[name][0].path)
     figures = code.source_figures(source, [name, other], "s")
     assert len(figures.html) == len(figures.permalinks) == 2
 

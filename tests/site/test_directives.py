@@ -34,7 +34,9 @@ def test_other_lines_are_not_directives(line: str) -> None:
     assert parse(line) is None
 
 
-@pytest.mark.parametrize("line", [":::", "::: ", ":::concept a", "::: Concept a", ":::: a", "::: 1a", "::: a root=1 root=2"])
+@pytest.mark.parametrize(
+    "line", [":::", "::: ", ":::concept a", "::: Concept a", ":::: a", "::: 1a", "::: a root=1 root=2"]
+)
 def test_a_malformed_directive_is_an_error_that_shows_the_line(line: str) -> None:
     with pytest.raises(BadDirective) as caught:
         parse(line)

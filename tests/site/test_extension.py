@@ -64,7 +64,16 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
     assert page.select_one("a[href='walkthroughs/alpha.md']")
     assert page.select_one("figure.pw-drawing svg")
     assert page.select_one("h3#term-block-table")
-    assert set(HANDLERS) == {"walkthrough", "walkthroughs", "concept", "concepts", "pair", "svg", "glossary", "architecture"}
+    assert set(HANDLERS) == {
+        "walkthrough",
+        "walkthroughs",
+        "concept",
+        "concepts",
+        "pair",
+        "svg",
+        "glossary",
+        "architecture",
+    }
 
 
 def test_an_unknown_directive_lists_the_known_ones(sample: ModuleType) -> None:

@@ -115,6 +115,8 @@ def test_the_record_leaves_out_what_is_empty() -> None:
     assert facts["Seed"] == "7"
 
 
-@pytest.mark.parametrize(("value", "shown"), [(0.0, "0"), (0.0029, "0.0029"), (1.234e-7, "1.2e-07"), (float("inf"), "inf")])
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.0, "0"), (0.0029, "0.0029"), (1.234e-7, "1.2e-07"), (float("inf"), "inf")]
+)
 def test_numbers_are_short(value: float, shown: str) -> None:
     assert number(value) == shown

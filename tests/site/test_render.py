@@ -124,8 +124,16 @@ def test_a_step_has_its_parts_in_reading_order(sample: ModuleType) -> None:
     view = sample.WALKTHROUGHS["alpha"].steps[0]
     text = "\n".join(render.step_lines(view, "..", stash))
     order = [
-        "{#step-loop}", ".pw-badge-gpu", "asks the table",
-        "pw-pair", "Concepts:", "Upstream, at", "pw-evidence", "pw-names", "pw-record"]
+        "{#step-loop}",
+        ".pw-badge-gpu",
+        "asks the table",
+        "pw-pair",
+        "Concepts:",
+        "Upstream, at",
+        "pw-evidence",
+        "pw-names",
+        "pw-record",
+    ]
     places = [text.index(part) for part in order]
     assert places == sorted(places)
 

@@ -69,7 +69,7 @@ def dense(keys: Any = KEYS, values: Any = VALUES) -> Any:
     return weights @ values / weights.sum()
 
 
-@WALKTHROUGH.step("dense", title="The answer to keep", reads=("dense-attention",))
+@WALKTHROUGH.step("dense", title="The answer to keep", reads=("dense-attention", "gather-loop"))
 def step_dense(bench: Workbench) -> None:
     """
     Picture six keys in a row, and a query that is compared with each of them.

@@ -109,7 +109,11 @@ def step_q_load(bench: Workbench) -> None:
     bench.check("each element is loaded once", sorted(loads), order)
 
 
-@WALKTHROUGH.step("block-table", title="The gather", reads=("block-table-row", "block-table-walk", "block-table-lookup"))
+@WALKTHROUGH.step(
+    "block-table",
+    title="The gather",
+    reads=("block-table-row", "block-table-walk", "block-table-lookup"),
+)
 def step_block_table(bench: Workbench) -> None:
     """
     This is the line that the whole design turns on. A logical block goes in, a physical block comes out.

@@ -161,6 +161,7 @@ def upstream_panes(name: str, source: str) -> list[Excerpt]:
 
 def port_panes(name: str) -> list[Excerpt]:
     """Return an excerpt for each file of ours that has a region of the concept."""
+    from annotate.regions import is_fence
     from annotate.render import excerpt
     from walkthroughs.site.code import OUR_LICENCE, port_ranges, ports, with_inner
 
@@ -173,6 +174,7 @@ def port_panes(name: str) -> list[Excerpt]:
             path=path,
             language="python",
             licence=OUR_LICENCE,
+            hide=is_fence,
         )
         for path in ports()
         if name in port_ranges(path)

@@ -48,6 +48,14 @@ def names_in(excerpt: render.Excerpt) -> list[str]:
     ]
 
 
+def pane_html(excerpt: render.Excerpt, scope: str) -> str:
+    """The pane of an excerpt, told by how many columns all its lines are indented, so that CSS can pull them back."""
+    indents = [len(line) - len(line.lstrip(" ")) for line in excerpt.lines.values() if line.strip()]
+    html = render.to_html(excerpt, scope=scope)
+    common = min(indents, default=0)
+    return html.replace("<figure ", f'<figure style="--pw-dedent: {common}" ', 1) if common else html
+
+
 def with_inner(found: Found, reads: Iterable[str]) -> dict[str, list[Lines]]:
     """The ranges of `reads` and of every concept that lies inside one of them: these light up more finely."""
     shown = {name: list(found[name]) for name in reads if name in found}
@@ -91,9 +99,7 @@ def files_of_port(path: str) -> tuple[str, ...]:
     return tuple(file for file in port_files(path) if file in ports())
 
 
-def own_figures(
-    paths: Iterable[str], reads: Sequence[str], scope: str, *, side: str = "port"
-) -> Figures:
+def own_figures(paths: Iterable[str], reads: Sequence[str], scope: str, *, side: str = "port") -> Figures:
     """Panes of our own files, from their regions; files without any of `reads` are left out.
 
     No lines of context: around a region there are only its fences.
@@ -114,8 +120,9 @@ def own_figures(
             language="python",
             context=0,
             licence=OUR_LICENCE,
+            hide=regions.is_fence,
         )
-        html.append(render.to_html(excerpt, scope=scope_of(scope, len(html))))
+        html.append(pane_html(excerpt, scope_of(scope, len(html))))
         linked += shown
         names += names_in(excerpt)
     return Figures(tuple(html), tuple(dict.fromkeys(linked)), names=tuple(dict.fromkeys(names)))
@@ -172,7 +179,7 @@ def source_figures(source: str, reads: Sequence[str], scope: str, *, context: in
             permalink=address,
             licence=pin.licence,
         )
-        html.append(render.to_html(excerpt, scope=scope_of(scope, len(html))))
+        html.append(pane_html(excerpt, scope_of(scope, len(html))))
         names += names_in(excerpt)
     note = OWN_COPY if tree is not None and tree.marked_copy else ""
     return Figures(tuple(html), tuple(dict.fromkeys(linked)), tuple(links), note, tuple(dict.fromkeys(names)))

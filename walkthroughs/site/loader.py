@@ -95,7 +95,7 @@ class ProjectData:
         if name not in table:
             raise UnknownPageItem("concept", name, table)
         this = table[name]
-        left = []
+        left: list[code.Figures] = []
         for source in spans.sources():
             if name in spans.spans(source):
                 # A number keeps line ids apart where two releases have the same lines.

@@ -47,7 +47,9 @@ def prove(
     for record in (committed if fresh else None, local):
         if record is not None and record.status != "passed":
             problem = record.message or ", ".join(c.name for c in record.checks if not c.passed)
-            raise StepNotProven(step, f"the run on {record.device} {record.status} ({problem})", RUN_IT.format(step=step))
+            raise StepNotProven(
+                step, f"the run on {record.device} {record.status} ({problem})", RUN_IT.format(step=step)
+            )
     if committed is not None and fresh:
         return _shown(committed, (_badge(committed),))
     if committed is not None:

@@ -61,8 +61,7 @@ def pair_html(panes: Panes, scope: str) -> str:
 def table_html(rows: Sequence[Row], caption: str) -> str:
     """Observed against expected, one check a row; verdicts carry an icon and a word."""
     head = "".join(
-        f'<th scope="col">{name}</th>'
-        for name in ("Check", "Observed", "Expected", "Error", "Tolerance", "Verdict")
+        f'<th scope="col">{name}</th>' for name in ("Check", "Observed", "Expected", "Error", "Tolerance", "Verdict")
     )
     body = "".join(_row_html(row) for row in rows)
     return (
@@ -80,9 +79,7 @@ def _row_html(row: Row) -> str:
         ("Error", "pw-number", row.error),
         ("Tolerance", "pw-number", row.tolerance),
     )
-    values = "".join(
-        f'<td class="{style}" data-label="{name}">{escape(value)}</td>' for name, style, value in cells
-    )
+    values = "".join(f'<td class="{style}" data-label="{name}">{escape(value)}</td>' for name, style, value in cells)
     verdict = (
         f'<td data-label="Verdict"><span class="pw-verdict pw-verdict-{row.verdict}">'
         f'<span aria-hidden="true">{_VERDICT_ICON[row.verdict]}</span> {row.verdict}</span></td>'
@@ -194,8 +191,7 @@ def concept_lines(view: ConceptView, root: str, stash: Stash) -> list[str]:
     if view.see_also:
         lines += [heading(2, "See also", "see-also"), ""]
         lines += [
-            f"* [{label(other.title)}]({root}/concepts/{other.id}.md): {label(other.text)}"
-            for other in view.see_also
+            f"* [{label(other.title)}]({root}/concepts/{other.id}.md): {label(other.text)}" for other in view.see_also
         ]
         lines.append("")
     return lines

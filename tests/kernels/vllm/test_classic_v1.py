@@ -16,6 +16,7 @@ from kernels import cases, layout, oracle
 from kernels.cases import DecodeCase
 from kernels.errors import ArgumentError, KernelError, LaunchError
 from kernels.kernel import Backend
+from kernels.probe import Probed, Watch
 from kernels.vllm.attention_kernels import constexpr
 from kernels.vllm.cache import reshape_and_cache
 from kernels.vllm.classic_v1 import HEAD_SIZES, paged_attention_v1, paged_attention_v1_kernel
@@ -43,6 +44,8 @@ def decode_cases(draw: st.DrawFn) -> DecodeCase:
         garbage=draw(st.sampled_from(["valid", "minus-one"])),
         spare_blocks=draw(st.integers(0, 2)),
         extra_columns=draw(st.integers(0, 2)),
+        # NaN is never a maximum: loud places must not be heard either, whichever sign the query gives them.
+        poison=draw(st.sampled_from([float("nan"), 6e4, -6e4])),
     )
 
 
@@ -86,7 +89,7 @@ def packed(keys: Any, values: Any, q: Any, blocks: list[int], block_size: int, s
 
 
 def one_head(keys: list[float], values: list[float]) -> DecodeCase:
-    """One sequence whose logits are `keys` and whose values are `values` in element 0; blocks of 8, laid out backwards."""
+    """One sequence with logits `keys` and values `values` (in element 0); blocks of 8, laid out backwards."""
     rows = [np.zeros((len(column), 1, 32), np.float32) for column in (keys, values)]
     for place, column in zip(rows, (keys, values), strict=True):
         place[:, 0, 0] = column
@@ -99,7 +102,7 @@ def one_head(keys: list[float], values: list[float]) -> DecodeCase:
 # -- against the oracle
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(decode_cases(), st.sampled_from(SCHEDULES))
 def test_v1_is_attention(case: DecodeCase, schedule: str) -> None:
     out = attend(case, Backend("sim", schedule))
@@ -116,9 +119,9 @@ def test_every_head_size_with_every_block_size_against_torch(head_size: int, dty
         assert agrees(attend(case), oracle.torch_sdpa(case), case)
 
 
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(decode_cases())
-def test_neither_warp_order_nor_block_order_changes_a_bit(case: DecodeCase) -> None:
+def test_the_order_of_warps_and_blocks_changes_no_bit(case: DecodeCase) -> None:
     bits = {attend(case, Backend("sim", schedule)).tobytes() for schedule in SCHEDULES}
     assert len(bits) == 1
 
@@ -132,11 +135,12 @@ def test_the_layout_of_the_pool_changes_no_bit_either() -> None:
     assert len(found) == 1
 
 
-@pytest.mark.parametrize("poison", [float("nan"), float("inf"), -6e4, 6e4])
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), float("-inf"), -6e4, 6e4])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_places_without_a_token_are_never_heard(poison: float, dtype: str) -> None:
-    quiet = cases.decode_case((9, 17), 2, 2, 32, 16, dtype, seed=5, poison=0)
-    loud = cases.decode_case((9, 17), 2, 2, 32, 16, dtype, seed=5, poison=poison)
+    quiet = cases.decode_case((9, 17), 4, 2, 32, 16, dtype, seed=5, poison=0)
+    loud = cases.decode_case((9, 17), 4, 2, 32, 16, dtype, seed=5, poison=poison)
+    assert len(set(np.sign(loud.q.sum(axis=2, dtype=np.float64)).reshape(-1))) == 2, "it is loud for some queries"
     assert attend(loud).tobytes() == attend(quiet).tobytes()
 
 
@@ -169,6 +173,21 @@ def test_a_lone_tokens_weight_is_not_quite_one() -> None:
     out = attend(one_head([3], [1]))[0, 0]
     assert out[0] == np.float32(0.99999905)
     assert not out[1:].any()
+
+
+def test_k18_the_bias_of_the_newest_token_is_zero() -> None:
+    # An offset of one cancels in the softmax: only the scores show it.
+    case = cases.decode_case((4,), 2, 1, 32, 8, "float32", alibi=True, order="identity")
+    watch = Watch("qk", "qk", (1, 999), "logits[]", ("head_idx", "token_idx"), "token_idx < seq_len")
+    found = []
+    for slopes in (case.alibi_slopes, None):
+        probed = Probed(paged_attention_v1_kernel, [watch])
+        attend(replace(case, alibi_slopes=slopes), entry=probed)
+        found.append({reading.keys: reading.value for reading in probed.readings("qk")})
+    for head, slope in enumerate(case.alibi_slopes if case.alibi_slopes is not None else ()):
+        bias = [found[0][head, token] - found[1][head, token] for token in range(4)]
+        np.testing.assert_allclose(bias, slope * np.array([-3.0, -2, -1, 0]), atol=1e-6)
+        assert bias[3] == 0
 
 
 def test_large_scores_neither_overflow_nor_vanish() -> None:
@@ -249,11 +268,11 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"block_tables": table_with((0, 1), -1)}, ArgumentError, r"block_tables\[0, 1\] = -1"),
     ({"num_kv_heads": 3}, ArgumentError, r"num_kv_heads = 3: must divide the 4 query heads"),
     ({"query": np.zeros((2, 4, 60), np.float16)}, ArgumentError, r"head_size = 60: must be a multiple of x = 8"),
-    ({"query": CASE.q.astype(np.float32)}, ArgumentError, r"head_size|out\.dtype = float16: must be float32"),
+    ({"query": CASE.q.astype(np.float32)}, ArgumentError, r"out\.dtype = float16: must be float32"),
     ({"key_cache": CASE.k_cache.astype(np.float32)}, ArgumentError, r"key_cache\.dtype = float32: must be float16"),
     ({"value_cache": CASE.v_cache.astype(np.float32)}, ArgumentError, r"value_cache\.dtype = float32"),
     ({"query": np.zeros((2, 4, 128), np.float16)[:, :, ::2]}, ArgumentError, r"query\.strides .*must be contiguous"),
-    ({"seq_lens": np.array([40, 9], np.int32)}, ArgumentError, r"seq_lens\[0\] = 40: must be from 0 to max_seq_len = 20"),
+    ({"seq_lens": np.array([40, 9], np.int32)}, ArgumentError, r"seq_lens\[0\] = 40: must be from 0 to max_seq_len"),
     ({"max_seq_len": 12}, ArgumentError, r"seq_lens\[0\] = 20: must be from 0 to max_seq_len = 12"),
     ({"alibi_slopes": np.zeros(4)}, ArgumentError, r"alibi_slopes\.dtype = float64: must be float32"),
     ({"alibi_slopes": np.zeros(2, np.float32)}, ArgumentError, r"alibi_slopes\.shape = \(2,\): must be \(4\)"),
