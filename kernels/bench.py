@@ -1,22 +1,21 @@
 """`python -m kernels.bench`: how fast the ports run here. Prints a table; measures, asserts nothing.
 
 On a GPU: the classic v1 port and the cache writer against a device copy, by CUDA events, median of many.
-Everywhere: thread switches a second and a tree reduction on the SIMT machine.
+Everywhere: the SIMT machine, by `bench_simt`.
 """
 
 from __future__ import annotations
 
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import cuda, float32
+from numba import cuda
 
-from kernels import layout
-from kernels.kernel import Kernel, compile_cuda, cuda_unavailable, kernel, quiet_occupancy
+from kernels import bench_simt, layout
+from kernels.kernel import Kernel, compile_cuda, cuda_unavailable, quiet_occupancy
 from kernels.vllm import cache, check, classic_v1
 
 REPEATS = 20
@@ -30,35 +29,9 @@ SHAPES = {
 BLOCK_SIZE = 16
 
 
-@kernel()
-def tree_reduction(out, values):
-    """Sum of 64 float32 values through shared memory, a barrier a round; the machine's standard exercise."""
-    shared = cuda.shared.array(64, float32)
-    i = cuda.threadIdx.x
-    shared[i] = values[i]
-    cuda.syncthreads()
-    width = 32
-    while width > 0:
-        if i < width:
-            shared[i] += shared[i + width]
-        cuda.syncthreads()
-        width //= 2
-    if i == 0:
-        out[0] = shared[0]
-
-
-@kernel()
-def shuffles(out, rounds):
-    """`rounds` exchanges in one warp: nothing but thread switches."""
-    value = float32(cuda.threadIdx.x)
-    for _ in range(rounds):
-        value = cuda.shfl_xor_sync(0xFFFFFFFF, value, 1)
-    out[cuda.threadIdx.x] = value
-
-
 def main() -> int:
     """Print the measurements of this machine."""
-    _simt()
+    bench_simt.report()
     reason = cuda_unavailable()
     if reason:
         print(f"GPU: not measured: {reason}")
@@ -66,25 +39,6 @@ def main() -> int:
         with quiet_occupancy():
             _gpu()
     return 0
-
-
-def _simt() -> None:
-    rounds, out = 2000, np.zeros(32, np.float32)
-    seconds = _best(lambda: shuffles.on("sim")[1, 32](out, rounds))
-    print(f"SIMT machine: {32 * rounds / seconds / 1e6:.2f} million thread switches a second (shuffles, one warp)")
-    total, values = np.zeros(1, np.float32), np.arange(64, dtype=np.float32)
-    seconds = _best(lambda: tree_reduction.on("sim")[1, 64](total, values))
-    print(f"SIMT machine: tree reduction of 64 threads {seconds * 1e3:.2f} ms")
-
-
-def _best(run: Callable[[], None], times: int = 5) -> float:
-    run()
-    found = []
-    for _ in range(times):
-        started = time.perf_counter()
-        run()
-        found.append(time.perf_counter() - started)
-    return min(found)
 
 
 def _gpu() -> None:

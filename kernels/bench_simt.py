@@ -1,4 +1,4 @@
-"""The SIMT machine's part of the benchmark: speed against Numba's simulator, switches, memory, a real launch, observers.
+"""The SIMT machine's part of the benchmark: against Numba's simulator, switches, memory, a real launch, observers.
 
 `python -m kernels.bench` prints it; `python -m kernels.bench_simt --simulator` is the child process in which Numba's
 simulator runs (it is chosen by an environment variable, before Numba is imported).
@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,13 @@ from numba import cuda, float32
 from kernels.kernel import Backend, kernel
 
 THREADS = 64
+GRIDS = (1, 8)
 GOAL_RATIO = 100
 GOAL_SWITCHES = 1e6
 
 
 @kernel()
-def tree_reduction(out, values):  # type: ignore[no-untyped-def]
+def tree_reduction(out, values):
     """Sum of 64 float32 values through shared memory, a barrier a round; the machine's standard exercise."""
     shared = cuda.shared.array(64, float32)
     i = cuda.threadIdx.x
@@ -45,7 +45,7 @@ def tree_reduction(out, values):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def shuffles(out, rounds):  # type: ignore[no-untyped-def]
+def shuffles(out, rounds):
     """`rounds` exchanges: nothing but thread switches."""
     value = float32(cuda.threadIdx.x)
     for _ in range(rounds):
@@ -54,7 +54,7 @@ def shuffles(out, rounds):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def barriers(out, rounds):  # type: ignore[no-untyped-def]
+def barriers(out, rounds):
     """`rounds` block-wide barriers: a switch a thread and the barrier's own work."""
     for _ in range(rounds):
         cuda.syncthreads()
@@ -62,7 +62,7 @@ def barriers(out, rounds):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def resident(out, seen):  # type: ignore[no-untyped-def]
+def resident(out, seen):
     """Every thread keeps a local array alive at a barrier; `seen` is called while all are there."""
     mine = cuda.local.array(32, float32)
     for e in range(32):
@@ -77,9 +77,9 @@ def resident(out, seen):  # type: ignore[no-untyped-def]
 def report() -> None:
     """Print everything, with the machine's load, as these numbers are worth little on a busy one."""
     print(f"SIMT machine, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    _memory()  # first: greenlets stay for later launches
     _against_the_simulator()
     _switches()
-    _memory()
     _attention()
 
 
@@ -94,36 +94,39 @@ def best(run: Callable[[], Any], times: int = 5) -> float:
     return min(found)
 
 
-def _reduction_input() -> tuple[Any, Any]:
+def reduction_input() -> tuple[Any, Any]:
+    """`out` and `values` of the tree reduction."""
     return np.zeros(1, np.float32), np.arange(THREADS, dtype=np.float32)
 
 
 def _against_the_simulator() -> None:
-    total, values = _reduction_input()
-    ours = best(lambda: tree_reduction.on("sim")[1, THREADS](total, values), 20)
-    assert total[0] == values.sum()
+    total, values = reduction_input()
+    ours = []
+    for grid in GRIDS:
+        ours.append(best(lambda grid=grid: tree_reduction.on("sim")[grid, THREADS](total, values), 20))  # type: ignore[misc]
+        assert total[0] == values.sum()
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
     child = subprocess.run(
         [sys.executable, "-m", "kernels.bench_simt", "--simulator"],
         cwd=Path(__file__).resolve().parent.parent, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if child.returncode:
-        print(f"  Numba's simulator: not measured: {child.stderr.strip().splitlines()[-1]}")
+        reason = (child.stderr.strip() or f"exit {child.returncode}").splitlines()[-1]
+        print(f"  Numba's simulator: not measured: {reason}")
         return
-    theirs = float(child.stdout)
-    print(
-        f"  tree reduction, {THREADS} threads, 7 barriers: {ours * 1e3:.2f} ms; Numba's simulator {theirs * 1e3:.0f} ms: "
-        f"{theirs / ours:.0f} times (goal {GOAL_RATIO})"
-    )
+    for grid, our, their in zip(GRIDS, ours, map(float, child.stdout.split()), strict=True):
+        print(
+            f"  tree reduction, {grid} x {THREADS} threads, 7 barriers: {our * 1e3:.2f} ms; Numba's simulator "
+            f"{their * 1e3:.0f} ms: {their / our:.0f} times (goal {GOAL_RATIO})"
+        )
 
 
 def simulator() -> None:
-    """Run the tree reduction under Numba's simulator and print the seconds of a launch."""
-    total, values = _reduction_input()
+    """Run the tree reduction under Numba's simulator and print the seconds of a launch, for each grid."""
+    total, values = reduction_input()
     compiled = cuda.jit(tree_reduction.fn)
-    seconds = best(lambda: compiled[1, THREADS](total, values), 3)
-    assert total[0] == values.sum()
-    print(seconds)
+    for grid in GRIDS:
+        print(best(lambda grid=grid: compiled[grid, THREADS](total, values), 3))  # type: ignore[misc]
 
 
 def _switches() -> None:
@@ -154,14 +157,14 @@ def _profile(run: Callable[[], Any]) -> None:
 
 
 def _memory() -> None:
-    """Resident memory while all threads of a block are alive: more threads, then more blocks."""
+    """Resident memory while all threads of a block are alive: more threads, more blocks, more threads."""
     rows = []
-    for threads, blocks in ((32, 1), (256, 1), (1024, 1), (256, 16)):
+    idle = _resident_bytes()
+    for blocks, threads in ((1, 32), (1, 256), (16, 256), (1, 1024)):
         levels: list[int] = []
         out = np.zeros(threads, np.float32)
-        before = _resident_bytes()
         resident.on("sim")[blocks, threads](out, lambda levels=levels: levels.append(_resident_bytes()))
-        rows.append(f"{blocks} x {threads} threads {(max(levels) - before) / 1024:.0f} KiB")
+        rows.append(f"{blocks} x {threads}: {(max(levels) - idle) / 1024:.0f} KiB")
     print(f"  memory above idle, blocks x threads: {'; '.join(rows)}")
 
 
@@ -169,20 +172,12 @@ def _resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-@dataclass
-class Spent:
-    """Seconds of one run of an attention launch."""
-
-    name: str
-    seconds: float
-
-
-def _attention() -> None:
+def _attention(tokens: int = 200) -> None:
     """The classic v1 port on 2 sequences of 200 tokens with 8 heads: plain, and with each observer."""
     from kernels.cases import decode_case
     from kernels.vllm.classic_v1 import paged_attention_v1
 
-    case = decode_case([200, 200], 8, 8, 64, 16, dtype="float16", seed=1)
+    case = decode_case([tokens, tokens], 8, 8, 64, 16, dtype="float16", seed=1)
 
     def run(**how: Any) -> float:
         started = time.perf_counter()
@@ -195,7 +190,7 @@ def _attention() -> None:
 
     run()
     plain = min(run() for _ in range(3))
-    print(f"  classic v1, 2 sequences of 200 tokens, 8 heads of 64, float16: {plain:.2f} s (goal under 20)")
+    print(f"  classic v1, 2 sequences of {tokens} tokens, 8 heads of 64, float16: {plain:.2f} s (goal under 20)")
     for name, how in (
         ("a schedule that preempts (random:1)", {"schedule": "random:1"}),
         ("an observer that does nothing", {"observers": (_observer("access", "Observer"),)}),

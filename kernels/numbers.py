@@ -44,13 +44,13 @@ FORMATS = {made.name: made for made in (BFLOAT16, FP8_E4M3, FP8_E5M2)}
 
 
 @device
-def bfloat16_to_float32(code):  # type: ignore[no-untyped-def]
+def bfloat16_to_float32(code):
     """The float32 of a bfloat16 code: the same bits with sixteen zeros below."""
     return libdevice.int_as_float(int32(int64(code) << 16))
 
 
 @device
-def float32_to_bfloat16(value):  # type: ignore[no-untyped-def]
+def float32_to_bfloat16(value):
     """The bfloat16 code nearest to a float32, as uint16; beyond the range an infinity."""
     bits = int64(libdevice.float_as_int(float32(value))) & 0xFFFFFFFF
     if bits & 0x7FFFFFFF > 0x7F800000:
@@ -60,7 +60,7 @@ def float32_to_bfloat16(value):  # type: ignore[no-untyped-def]
 
 
 @device
-def narrow(value, mantissa, bias, largest):  # type: ignore[no-untyped-def]
+def narrow(value, mantissa, bias, largest):
     """The fp8 code nearest to a float32, as int64, saturated at `largest`."""
     bits = int64(libdevice.float_as_int(float32(value))) & 0xFFFFFFFF
     magnitude = bits & 0x7FFFFFFF
@@ -79,7 +79,7 @@ def narrow(value, mantissa, bias, largest):  # type: ignore[no-untyped-def]
 
 
 @device
-def widen(code, mantissa, bias):  # type: ignore[no-untyped-def]
+def widen(code, mantissa, bias):
     """The float32 of a finite fp8 code."""
     exponent = (int64(code) & 0x7F) >> mantissa
     fraction = int64(code) & ((1 << mantissa) - 1)
@@ -92,19 +92,19 @@ def widen(code, mantissa, bias):  # type: ignore[no-untyped-def]
 
 
 @device
-def float32_to_fp8_e4m3(value):  # type: ignore[no-untyped-def]
+def float32_to_fp8_e4m3(value):
     """The e4m3 code nearest to a float32, as uint8; 448 is the largest, there is no infinity."""
     return uint8(narrow(value, 3, 7, 0x7E))
 
 
 @device
-def float32_to_fp8_e5m2(value):  # type: ignore[no-untyped-def]
+def float32_to_fp8_e5m2(value):
     """The e5m2 code nearest to a float32, as uint8; saturated at 57344."""
     return uint8(narrow(value, 2, 15, 0x7B))
 
 
 @device
-def fp8_e4m3_to_float32(code):  # type: ignore[no-untyped-def]
+def fp8_e4m3_to_float32(code):
     """The float32 of an e4m3 code; 0x7F and 0xFF are NaN."""
     if int64(code) & 0x7F == 0x7F:
         return libdevice.int_as_float(int32(0x7FFFFFFF))
@@ -112,7 +112,7 @@ def fp8_e4m3_to_float32(code):  # type: ignore[no-untyped-def]
 
 
 @device
-def fp8_e5m2_to_float32(code):  # type: ignore[no-untyped-def]
+def fp8_e5m2_to_float32(code):
     """The float32 of an e5m2 code; 0x7C is infinity, above it are NaN."""
     if int64(code) & 0x7F > 0x7C:
         return libdevice.int_as_float(int32(0x7FFFFFFF))

@@ -26,8 +26,8 @@ FAR = 1 << 20
 class Variant:
     """A broken kernel and what must be found.
 
-    `verdict`: `race`, or the kind of fault. `tool`: which tool of compute-sanitizer can see it (racecheck, memcheck), or
-    empty, then `why` says why not. `launch` runs it once on a backend.
+    `verdict`: `race`, or the kind of fault. `tool`: which tool of compute-sanitizer can see it (racecheck, memcheck),
+    or empty, then `why` says why not. `launch` runs it once on a backend.
     """
 
     id: str
@@ -104,7 +104,7 @@ def lanes_of_one_warp_store_to_one_slot(out, values):  # type: ignore[no-untyped
 
 @kernel()
 def scratch_used_twice(out, values):  # type: ignore[no-untyped-def]
-    """A block-wide sum through one scratch buffer, twice, with no barrier between the first read and the second store."""
+    """Two block-wide sums through one scratch buffer, with no barrier between the first read and the second store."""
     scratch = cuda.shared.array(WARPS, float32)
     i = cuda.threadIdx.x
     total = float32(0)

@@ -23,7 +23,6 @@ def _vector_load(count: int) -> Any:
     The array must be an argument of the kernel: global memory.
     """
 
-    @intrinsic
     def vector_load(_typing: Any, array: Any, index: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             kind = signature.args[0]
@@ -53,8 +52,9 @@ def _vector_load(count: int) -> Any:
 
         return types.UniTuple(array.dtype, count)(array, types.int64), codegen
 
-    vector_load.vector_count = count  # by this the SIMT machine knows it
-    return vector_load
+    made = intrinsic(vector_load)
+    made.vector_count = count  # by this the SIMT machine knows it
+    return made
 
 
 vector_load2, vector_load4, vector_load8 = (_vector_load(count) for count in (2, 4, 8))

@@ -30,7 +30,8 @@ AT_ONCE = 8
 AGREE, DISAGREE, OUTSIDE, ERROR = "agree", "disagree", "outside", "error"
 WATCHED = (
     "kernels/variants.py", "kernels/loads.py", "kernels/vector.py", "kernels/gather.py", "kernels/vllm/classic_v1.py",
-    "kernels/vllm/cache.py", "kernels/tiny_vllm/attention.py", "walkthroughs/launchables.py", "walkthroughs/hardware_rows.py",
+    "kernels/vllm/cache.py", "kernels/tiny_vllm/attention.py", "walkthroughs/launchables.py",
+    "walkthroughs/hardware_rows.py",
 )  # fmt: skip
 
 

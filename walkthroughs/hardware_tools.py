@@ -42,7 +42,7 @@ def find(tool: str) -> str:
     places = [shutil.which(tool), *(str(Path(folder) / tool) for folder in FOLDERS)]
     found = next((place for place in places if place and os.access(place, os.X_OK)), None)
     if found is None:
-        raise ToolError(f"{tool} is not on PATH and not in {FOLDERS[0]}: install the CUDA toolkit's {tool}")
+        raise ToolError(f"{tool} is not on PATH and not in {', '.join(FOLDERS)}: it comes with the CUDA toolkit")
     return found
 
 

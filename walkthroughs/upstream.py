@@ -13,7 +13,7 @@ from annotate.spans import spans
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = {"kernels/vllm/": "vllm@0.24.0", "kernels/tiny_vllm/": "tiny-vllm@e25bf19"}
-# tiny-vllm comes from a git server and may not be here, so its spans are not recorded: lines of src/kernels.cu, by hand.
+# tiny-vllm comes from a git server and may not be here, so its spans are not recorded: these lines, read by hand.
 TINY = "src/kernels.cu"
 BY_HAND = {
     "gqa-mapping": (468, 468),

@@ -7,7 +7,8 @@ memory that nobody wrote, a shuffle that names a lane which is not there, a barr
 reach.
 
 Where to read on: `machine` runs blocks and barriers, `warp` takes the turns, `facade` is the `cuda` object,
-`memory` and `cells` check accesses, `schedule` orders warps, `report` holds every error.
+`memory` and `cells` check accesses, `schedule` orders warps and `search` looks for an order that shows a fault,
+`report` holds every error.
 
 Between two meeting points the lanes of a warp run one after another, lane 0 first. That is an order a GPU may take
 since Volta, so a kernel that needs its lanes in step and does not say so (`syncwarp`, a shuffle) is wrong here too.
@@ -39,6 +40,7 @@ from kernels.simt.scalars import ScalarType, scalar_type, stand_in
 from kernels.simt.schedule import Plan, Schedule
 from kernels.simt.search import Finding, ScheduleDependent, Verdict, search
 from kernels.simt.vector import vector_load
+from kernels.simt.widening import Widening, widenings
 
 __all__ = [
     "BadLaunch",
@@ -61,6 +63,7 @@ __all__ = [
     "SimtError",
     "UninitialisedRead",
     "Verdict",
+    "Widening",
     "cuda",
     "launch",
     "libdevice",
@@ -68,4 +71,5 @@ __all__ = [
     "search",
     "stand_in",
     "vector_load",
+    "widenings",
 ]

@@ -80,7 +80,10 @@ class Observer:
         raise UninitialisedRead(memory.name, shown, place(cuda))
 
     def collective(self, warp: Warp, what: str, lanes: int) -> None:
-        """A warp operation is complete in `lanes` (bits); a shuffle's values are in `warp.vals`."""
+        """A warp operation is complete; its mask names these lanes of the warp (bits), of which some may have returned.
+
+        A shuffle's values are in `warp.vals`.
+        """
 
     def barrier(self, epoch: int) -> None:
         """A block-wide barrier opens; `epoch` counts them from 1 in each block."""

@@ -17,6 +17,7 @@ import numpy as np
 from kernels.simt import libdevice
 from kernels.simt.bits import Int32, brev, clz, ffs, popc
 from kernels.simt.cells import CellArray
+from kernels.simt.half import Half
 from kernels.simt.memory import GlobalArray, global_array
 from kernels.simt.position import Position
 from kernels.simt.report import BadOperand, place
@@ -125,7 +126,7 @@ class Atomic:
 class Cuda(Position):
     """Numba's `cuda` module, for kernels on the machine; every use outside a launch is OutsideLaunch."""
 
-    __slots__ = ("atomic", "const", "local", "shared")
+    __slots__ = ("atomic", "const", "fp16", "local", "shared")
 
     warpsize = WARP_SIZE
     # Of one value alone: no lane waits.
@@ -137,6 +138,7 @@ class Cuda(Position):
         self.shared = Shared()
         self.local = Local()
         self.const = Const()
+        self.fp16 = Half()
         self.atomic = Atomic()
 
     @property

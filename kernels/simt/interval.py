@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import dis
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,13 +32,23 @@ _CHUNK = _FIELDS * 100_000
 Ints = npt.NDArray[np.int64]
 
 
+_offsets: weakref.WeakKeyDictionary[CodeType, list[int]] = weakref.WeakKeyDictionary()
+
+
+def _starts_of(code: CodeType) -> list[int]:
+    """Where the instructions of a code object begin."""
+    if code not in _offsets:
+        _offsets[code] = [instruction.offset for instruction in dis.get_instructions(code)]
+    return _offsets[code]
+
+
 class Sites:
     """Numbers for the instructions of a launch, and their lines."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, int], int] = {}
+        self._raw: dict[tuple[int, int], int] = {}
         self._known: list[tuple[CodeType, int]] = []
-        self._starts: dict[int, list[int]] = {}
 
     def number(self, codes: list[CodeType], lastis: list[int]) -> Ints:
         """The number of each instruction."""
@@ -54,11 +65,15 @@ class Sites:
         return code.co_filename, line_of(code, lasti)
 
     def _number(self, code: CodeType, lasti: int) -> int:
-        if id(code) not in self._starts:
-            self._starts[id(code)] = [instruction.offset for instruction in dis.get_instructions(code)]
-        starts = self._starts[id(code)]
+        raw = (id(code), lasti)
+        if raw not in self._raw:
+            self._raw[raw] = self._find(code, lasti)
+        return self._raw[raw]
+
+    def _find(self, code: CodeType, lasti: int) -> int:
+        starts = _starts_of(code)
         # Once CPython has specialised an instruction, a call from it may show an offset inside its inline cache.
-        lasti = starts[bisect.bisect_right(starts, lasti) - 1]
+        lasti = lasti
         key = (id(code), lasti)
         if key not in self._numbers:
             self._numbers[key] = len(self._known)
@@ -76,6 +91,8 @@ class Interval:
 
     block: Triple
     epoch: int
+    ordered: dict[int, dict[int, list[int]]]
+    """For each warp, each warp operation that left some lanes out: what came before it, lane by lane."""
     kind: Ints
     memory: Ints
     index: Ints
@@ -84,8 +101,6 @@ class Interval:
     clock: Ints
     site: Ints
     values: list[Any]
-    ordered: dict[int, dict[int, list[int]]]
-    """For each warp, each warp operation that left some lanes out: what came before it, lane by lane."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -193,7 +208,7 @@ class IntervalObserver(Observer):
         """From here on these lanes' accesses come after all that they did before."""
         first = warp.lanes[0].number
         clock = warp.clock = warp.clock + 1  # type: ignore[attr-defined]
-        if lanes == warp.alive:
+        if lanes == warp.everyone:
             count = len(warp.lanes)
             self._clocks[first : first + count] = [clock] * count
             self._knows[first : first + count] = [None] * count
@@ -229,7 +244,7 @@ class IntervalObserver(Observer):
         if self._chunks:
             columns: list[Any] = [_joined(parts) for parts in zip(*self._chunks, strict=True)]
             self._chunks = []
-            self.interval(Interval(self._block, self._epoch, *columns, ordered=self._ordered))
+            self.interval(Interval(self._block, self._epoch, self._ordered, *columns))
         self._ordered = {}
         machine = self._machine
         if machine is not None:

@@ -78,7 +78,8 @@ def _reciprocal_root(x: Any) -> Any:
 
 def _away(x: Any) -> Any:
     """To the nearest integer, halves away from zero; `np.round` takes them to even."""
-    return np.copysign(np.floor(np.abs(x) + 0.5), x) if abs(x) < 2.0**52 else x
+    whole = np.trunc(x)
+    return whole + np.copysign(1.0, x) if abs(x - whole) >= 0.5 else whole
 
 
 exp, exp2, exp10 = _double(np.exp), _double(np.exp2), _double(lambda x: np.power(10.0, x))
@@ -186,8 +187,8 @@ def sqrtf(x: Any) -> Any:
 fsqrt_rn = sqrtf
 
 
-def fmaf_rn(x: Any, y: Any, z: Any) -> Any:
-    """x * y + z with one rounding, to nearest."""
+def fused(x: Any, y: Any, z: Any, box: np.ndarray[Any, Any]) -> Any:
+    """x * y + z with one rounding to the type of a one-element float16 or float32 array."""
     a, b, c = float(x), float(y), float(z)
     product = a * b  # exact: 24 + 24 bits fit into 53
     total = product + c
@@ -196,8 +197,13 @@ def fmaf_rn(x: Any, y: Any, z: Any) -> Any:
     if lost != 0.0 and lost == lost and math.frexp(total)[0] * 2.0**53 % 2 == 0:
         # Rounding twice could take a near tie to the wrong side; an odd last bit keeps it right.
         total = math.nextafter(total, math.copysign(math.inf, lost))
-    _box[0] = total
-    return _box[0]
+    box[0] = total
+    return box[0]
+
+
+def fmaf_rn(x: Any, y: Any, z: Any) -> Any:
+    """x * y + z with one rounding, to nearest."""
+    return fused(x, y, z, _box)
 
 
 fmaf = fmaf_rn

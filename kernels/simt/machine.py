@@ -78,9 +78,8 @@ def launch(
     if order.kind == "adversarial":
         from kernels.simt.search import launch_searching
 
-        if observers or tracer is not None:
-            raise BadLaunch("schedule", str(order), "runs many launches, which nobody can observe: name one order")
-        return launch_searching(fn, grid, block, args, shared_bytes=shared_bytes, name=name, budget=order.seed)
+        how = {"shared_bytes": shared_bytes, "name": name}
+        return launch_searching(fn, grid, block, args, how, {"observers": observers, "tracer": tracer}, order.seed)
     with _running:
         settings = (fn, *sizes, shared_bytes, order, name or fn.__name__)
         if observers:
@@ -172,9 +171,7 @@ class Machine:
     def run(self, args: Sequence[Any]) -> LaunchReport:
         """Run the whole grid; see `launch`."""
         names = _parameters(self.fn)
-        wrapped = tuple(
-            self.wrap(arg, names[i] if i < len(names) else f"argument {i}") for i, arg in enumerate(args)
-        )
+        wrapped = tuple(self.wrap(arg, names[i] if i < len(names) else f"argument {i}") for i, arg in enumerate(args))
         # A GPU raises no floating-point exceptions.
         with np.errstate(all="ignore"):
             try:

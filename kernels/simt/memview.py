@@ -20,6 +20,7 @@ from kernels.simt.interval import KINDS, Interval, Ints, Sites
 from kernels.simt.report import show_line
 
 SECTOR, LINE, WORD, BANKS = 32, 128, 4, 32
+ENOUGH = 20_000
 
 
 @dataclass
@@ -72,6 +73,8 @@ class MemoryView:
     def __init__(self, sites: Sites) -> None:
         self.sites = sites
         self._traffic: dict[tuple[object, ...], Traffic] = {}
+        self._waiting: list[tuple[Ints, ...]] = []
+        self._requests = self._rows = 0  # in what waits
 
     @property
     def rows(self) -> list[Traffic]:
@@ -84,41 +87,59 @@ class MemoryView:
         return sum(row.requests for row in rows), sum(row.sectors for row in rows)
 
     def interval(self, interval: Interval, memories: Sequence[Memory]) -> None:
-        """Add one interval."""
-        sizes = np.asarray([memory.itemsize for memory in memories], np.int64)[interval.memory]
-        first = interval.index * sizes
-        wide = interval.count * sizes
-        shared = np.asarray([memory.space == "shared" for memory in memories])[interval.memory]
-        # Every request is of one site; a site may be used on several arrays, but a lane's turn is of one.
+        """Add one interval; small ones wait until they are worth the trouble, or for `flush`."""
         request = interval.request
-        count = int(request.max()) + 1
-        sample = np.zeros(count, np.int64)
-        sample[request] = np.arange(len(request))
+        self._waiting.append(
+            (request + self._requests, interval.memory, interval.kind, interval.site, interval.index, interval.count)
+        )
+        self._requests += int(request.max()) + 1
+        self._rows += len(request)
+        if self._rows > ENOUGH:
+            self.flush(memories)
+
+    def flush(self, memories: Sequence[Memory]) -> None:
+        """Count what waits. The memories are those that the intervals since the last flush refer to."""
+        if not self._waiting:
+            return
+        request, memory, kind, site, index, elements = (
+            np.concatenate(part) for part in zip(*self._waiting, strict=True)
+        )
+        count, self._waiting, self._requests, self._rows = self._requests, [], 0, 0
+        sizes = np.asarray([m.itemsize for m in memories], np.int64)[memory]
+        first, wide = index * sizes, elements * sizes
+        shared = np.asarray([m.space == "shared" for m in memories])[memory]
         outside, inside = np.flatnonzero(~shared), np.flatnonzero(shared)
-        sectors = _distinct(request[outside], first[outside], wide[outside], SECTOR, count)
-        lines = _distinct(request[outside], first[outside], wide[outside], LINE, count)
-        degrees = _degrees(request[inside], first[inside], wide[inside], count)
-        asked = _distinct(request, first, wide, 1, count) if len(request) else sectors
-        lanes = np.bincount(request, minlength=count)
-        keys = np.stack([interval.site[sample], interval.memory[sample], interval.kind[sample]], axis=1)
-        unique, group = np.unique(keys, axis=0, return_inverse=True)
-        group = group.reshape(-1)
-        many = len(unique)
-        sums = [np.bincount(group, column, many) for column in (np.ones(count), lanes, asked, sectors, lines, degrees)]
-        peaks = np.zeros(many, np.int64)
-        np.maximum.at(peaks, group, degrees)
-        widths = np.unique(np.stack([group[request], wide], axis=1), axis=0)
-        for number, (site, memory, kind) in enumerate(unique.tolist()):
-            traffic = self._row(site, memories[memory], KINDS[kind])
-            totals = [int(column[number]) for column in sums]
-            traffic.requests += totals[0]
-            traffic.lanes += totals[1]
-            traffic.bytes += totals[2]
-            traffic.sectors += totals[3]
-            traffic.lines += totals[4]
-            traffic.wavefronts += totals[5]
-            traffic.degree = max(traffic.degree, int(peaks[number]))
-            traffic.sizes.update(widths[widths[:, 0] == number, 1].tolist())
+        columns = (
+            np.ones(count, np.int64),
+            np.bincount(request, minlength=count),
+            _distinct(request, first, wide, 1, count),
+            _distinct(request[outside], first[outside], wide[outside], SECTOR, count),
+            _distinct(request[outside], first[outside], wide[outside], LINE, count),
+            _degrees(request[inside], first[inside], wide[inside], count),
+        )
+        # Every row of a request has the same site, memory and kind; any of them may stand for it.
+        key = (site * len(memories) + memory) * len(KINDS) + kind
+        sample = np.zeros(count, np.int64)
+        sample[request] = key
+        unique, group = np.unique(sample, return_inverse=True)
+        sums = [np.bincount(group, column, len(unique)).astype(np.int64).tolist() for column in columns]
+        worst = np.zeros(len(unique), np.int64)
+        np.maximum.at(worst, group, columns[-1])
+        seen: dict[int, set[int]] = {}
+        for pair in np.unique(key * 256 + wide).tolist():
+            seen.setdefault(pair // 256, set()).add(pair % 256)
+        for number, packed in enumerate(unique.tolist()):
+            rest, what = divmod(packed, len(KINDS))
+            traffic = self._row(rest // len(memories), memories[rest % len(memories)], KINDS[what])
+            requests, lanes, asked, sectors, lines, wavefronts = (column[number] for column in sums)
+            traffic.requests += requests
+            traffic.lanes += lanes
+            traffic.bytes += asked
+            traffic.sectors += sectors
+            traffic.lines += lines
+            traffic.wavefronts += wavefronts
+            traffic.degree = max(traffic.degree, int(worst[number]))
+            traffic.sizes |= seen[packed]
 
     def _row(self, site: int, memory: Memory, kind: str) -> Traffic:
         file, line = self.sites.line(site)

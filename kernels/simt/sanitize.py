@@ -131,6 +131,7 @@ class Sanitizer(IntervalObserver):
             super().launch_end(error)
         except UninitialisedRead as late:
             self.faults.append(Fault.of(late))
+        self.memory.flush(self.memories)
         self._finder.finish(self.memories)
 
 

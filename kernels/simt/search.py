@@ -324,7 +324,7 @@ def _shorten(schedule: Schedule, run: Run, offends: Callable[[Schedule], bool], 
         down = False
     size = max(1, len(turns) // 2)
     while True:
-        for start in range(0, len(turns), size):
+        for start in reversed(range(0, len(turns), size)):  # so that the earliest interval is what stays
             left_out = set(list(turns)[start : start + size])
             fewer = {key: value for key, value in turns.items() if key not in left_out}
             if attempt(fewer, down):
@@ -343,14 +343,14 @@ def launch_searching(
     grid: int | Sequence[int],
     block: int | Sequence[int],
     args: Sequence[Any],
-    *,
-    shared_bytes: int,
-    name: str | None,
+    how: Mapping[str, Any],
+    watch: Mapping[str, Any],
     budget: int,
 ) -> LaunchReport:
-    """One launch in order, after a search has found no order that makes a difference.
+    """The schedule `adversarial` of `launch`: one launch in order, and a search for an order that makes a difference.
 
-    This is the schedule `adversarial` of `launch`. Raises ScheduleDependent where one does.
+    `how`: the other arguments of `launch`. `watch`: its observers and tracer, who see the launch in order alone.
+    Raises ScheduleDependent where the search finds something: before the launch, unless there is somebody to see it.
     """
     from kernels.simt.machine import launch  # which calls this function
 
@@ -359,17 +359,18 @@ def launch_searching(
 
     def run(schedule: Schedule) -> Outputs:
         copies = {id(arg): arg.copy() for arg in args if isinstance(arg, np.ndarray)}  # one array twice stays one
-        launch(
-            fn, grid, block, [copies.get(id(arg), arg) for arg in args],
-            shared_bytes=shared_bytes, schedule=schedule, name=name,
-        )  # fmt: skip
+        launch(fn, grid, block, [copies.get(id(arg), arg) for arg in args], schedule=schedule, **how)
         return {
             names[i] if i < len(names) else f"argument {i}": copies[id(arg)]
             for i, arg in enumerate(args)
             if isinstance(arg, np.ndarray) and arg.flags.writeable
         }
 
-    verdict = search(run, budget=budget)
-    if verdict.finding:
-        raise ScheduleDependent(name or fn.__name__, verdict.finding)
-    return launch(fn, grid, block, args, shared_bytes=shared_bytes, name=name)
+    finding = search(run, budget=budget).finding
+    fault = ScheduleDependent(how["name"] or fn.__name__, finding) if finding else None
+    if fault and not any(watch.values()):
+        raise fault
+    report = launch(fn, grid, block, args, **how, **watch)
+    if fault:
+        raise fault
+    return report

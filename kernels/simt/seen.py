@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def variable(code: CodeType, lasti: int) -> str:
     """The variable that the result of this call is stored in; empty where it goes elsewhere."""
     after = [found for found in dis.get_instructions(code) if found.offset > lasti]
-    return str(after[0].argval) if after and after[0].opname.startswith("STORE_") else ""
+    return str(after[0].argval) if after and after[0].opname in ("STORE_FAST", "STORE_DEREF") else ""
 
 
 class SeenShared(SharedPool):
@@ -97,9 +97,7 @@ class SeenAtomic:
                 return change(array, index, *rest)
             frame = _getframe(1)
             old = change(array.plain(), index, *rest)
-            array.tell(
-                ATOMIC, array.memory, array.flat(index), 1, old, self._at.threadIdx, frame.f_code, frame.f_lasti
-            )
+            array.tell(ATOMIC, array.memory, array.flat(index), 1, old, self._at.threadIdx, frame.f_code, frame.f_lasti)
             return old
 
         return tell
@@ -115,13 +113,13 @@ class SeenWarp(Warp):
     def finish(self) -> None:
         """The pass is over."""
         if self.quick:
-            self.machine.observer.collective(self, self.op.what, self.ready_bits)  # type: ignore[attr-defined]
+            self.machine.observer.collective(self, self.op.what, self.op.lanes & self.everyone)  # type: ignore[attr-defined]
         super().finish()
 
     def _complete(self, lane: Lane, living: Sequence[Lane]) -> int:
         members = super()._complete(lane, living)
         if members:
-            self.machine.observer.collective(self, lane.op.what, members)  # type: ignore[attr-defined]
+            self.machine.observer.collective(self, lane.op.what, lane.op.lanes & self.everyone)  # type: ignore[attr-defined]
         return members
 
 

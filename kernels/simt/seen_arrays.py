@@ -117,7 +117,7 @@ class SeenGlobalVector(SeenGlobal, GlobalVector):
         frame = _getframe(1)
         if frame.f_code.co_filename.startswith(HERE):
             frame = kernel_frame()
-        spot = self.start + index * self.step
+        spot = self.flat(index) if index.__class__ is tuple else self.start + index * self.step
         self.tell(WRITE, self.memory, spot, 1, value, self.at.threadIdx, frame.f_code, frame.f_lasti)
 
 

@@ -38,7 +38,7 @@ class TraceError(SimtError, ValueError):
     """A trace that cannot be made, read or walked as asked."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Value:
     """A value with its type: int, bool, float, none, text, a NumPy type's name, or array.
 
@@ -47,6 +47,13 @@ class Value:
 
     type: str
     data: int | float | bool | str | tuple[int, ...] | None
+
+    def __eq__(self, other: object) -> bool:
+        # As tuples, which ask for identity first: every NaN of a trace is `math.nan`, and has not changed.
+        return isinstance(other, Value) and (self.type, self.data) == (other.type, other.data)
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.data))
 
     def __str__(self) -> str:
         if self.type in ("float32", "float16") and isinstance(self.data, float):

@@ -28,14 +28,16 @@ def vector_load(count: int) -> Callable[[Any, Any], tuple[Any, ...]]:
         shown = slice(first, first + count)
         if len(array.shape) != 1 or not 0 <= first <= array.shape[0] - count:
             raise OutOfBounds(array.name, shown, array.shape, place(cuda))
-        seen = isinstance(array, SeenGlobal | SeenCells)
-        spot = array.flat(first) if seen else first
         width = count * array.itemsize
+        plain: Array
+        if isinstance(array, SeenGlobal | SeenCells):
+            spot, plain = array.flat(first), array.plain()
+        else:
+            spot, plain = first, array
         if spot * array.itemsize % width:
             raise Misaligned(array.name, shown, spot * array.itemsize, width, place(cuda))
-        plain = array.plain() if seen else array
         values = tuple(plain[number] for number in range(first, first + count))
-        if seen:
+        if isinstance(array, SeenGlobal | SeenCells):
             frame = _getframe(1)
             array.tell(READ, array.memory, spot, count, values, cuda.threadIdx, frame.f_code, frame.f_lasti)
         return values

@@ -45,21 +45,23 @@ def widenings(fn: Callable[..., Any]) -> list[Widening]:
 
 
 def _bare(node: ast.AST, floats: set[str]) -> Iterator[ast.expr]:
-    if isinstance(node, ast.Constant) and isinstance(node.value, float):
+    if isinstance(node, ast.Constant | ast.Name) and _is_float(node, floats):
         yield node
-    elif isinstance(node, ast.Name) and node.id in floats:
-        yield node
-    else:
-        for child in ast.iter_child_nodes(node):
-            if not (isinstance(node, ast.Call) and _is_number(child, floats)):
-                yield from _bare(child, floats)
+        return
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(node, ast.Call) and _is_argument(child, floats)):
+            yield from _bare(child, floats)
 
 
-def _is_number(node: ast.AST, floats: set[str]) -> bool:
-    """A literal or float global, possibly with a sign."""
-    if isinstance(node, ast.UnaryOp):
-        return _is_number(node.operand, floats)
-    return isinstance(node, ast.Constant) or (isinstance(node, ast.Name) and node.id in floats)
+def _is_float(node: ast.AST, floats: set[str]) -> bool:
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, float)
+    return isinstance(node, ast.Name) and node.id in floats
+
+
+def _is_argument(node: ast.AST, floats: set[str]) -> bool:
+    """A float with or without a sign, which a call may take as it is."""
+    return _is_float(node.operand if isinstance(node, ast.UnaryOp) else node, floats)
 
 
 def _place(node: ast.expr) -> tuple[int, int]:

@@ -20,20 +20,23 @@ if TYPE_CHECKING:
     from kernels.simt.sanitize import Fault, Sanitizer
 
 SHOWN_THREADS = 60
+TABLE_WIDTH = 110
 
 
 @click.command("sanitize")
 @click.argument("kernel", metavar="KERNEL")
 @click.option("--case", "case_name", metavar="CASE", help="One of the kernel's small cases.")
-@click.option("--schedule", default="in-order", show_default=True, help="in-order, reversed or random:SEED.")
+@click.option("--schedule", default="in-order", show_default=True, help="in-order, reversed, random:SEED, ...")
 @click.option("--memory", is_flag=True, help="Show the memory view of every load and store.")
 @json_option
 @reports_errors
 def sanitize_command(kernel: str, case_name: str | None, schedule: str, memory: bool, as_json: bool) -> None:
-    """Look for races, out-of-bounds and uninitialised accesses, misaligned vectors and bank conflicts in a KERNEL.
+    """Look for races, bad accesses and bank conflicts in a kernel.
 
-    A race is found under every schedule, also where the output is right. KERNEL is a port, as in `pagewalk trace`, or
-    one of the kernels in kernels/variants.py that are broken on purpose.
+    Bad accesses are those out of bounds, of shared memory that nobody wrote, and misaligned vectors. A race is found
+    under every schedule, also where the output is right. KERNEL is a port, as in `pagewalk trace`, one of the kernels
+    in kernels/variants.py that are broken on purpose, or one of the loads in kernels/loads.py, such as k-load-x-16 and
+    k-load-naive-16.
     """
     from kernels.kernel import Backend
     from kernels.simt import BadLaunch
@@ -54,7 +57,7 @@ def sanitize_command(kernel: str, case_name: str | None, schedule: str, memory: 
             screen.print(line, style=style, markup=False, soft_wrap=True)
         if memory:
             show_memory(watch.memory.rows)
-    notice(f"{len(watch.races)} races, {len(watch.faults)} faults")
+    notice(f"{counted(len(watch.races), 'race')}, {counted(len(watch.faults), 'fault')}")
     if not watch.clean:
         raise SystemExit(1)
 
@@ -62,16 +65,21 @@ def sanitize_command(kernel: str, case_name: str | None, schedule: str, memory: 
 def find(kernel: str, case_name: str | None) -> tuple[str, Any]:
     """A kernel's case and what launches it; raises UnknownName with the nearest names."""
     from annotate.errors import UnknownName, nearest
+    from kernels.loads import memory_cases
     from kernels.variants import VARIANTS
     from walkthroughs.launchables import launchable, names
 
-    if kernel in VARIANTS and case_name is None:
-        return VARIANTS[kernel].what, VARIANTS[kernel].launch
-    if kernel not in names():
-        known = (*names(), *VARIANTS)
+    if kernel in names():
+        case = launchable(kernel).case(case_name)
+        return f"{case.name}: {case.title}", case.run
+    single = {name: (variant.what, variant.launch) for name, variant in VARIANTS.items()}
+    single |= {name: ("loads or stores alone", run) for name, run in memory_cases().items()}
+    if kernel not in single:
+        known = (*names(), *single)
         raise UnknownName("kernel", kernel, nearest(kernel, known) or names())
-    case = launchable(kernel).case(case_name)
-    return f"{case.name}: {case.title}", case.run
+    if case_name is not None:
+        raise click.UsageError(f"{kernel} has one launch and no --case.")
+    return single[kernel]
 
 
 def report(kernel: str, title: str, schedule: str, watch: Sanitizer) -> Iterator[tuple[str, str]]:
@@ -84,8 +92,8 @@ def report(kernel: str, title: str, schedule: str, watch: Sanitizer) -> Iterator
         for access, threads in zip((race.first, race.second), race.threads, strict=True):
             yield from _side(access, threads)
         example = race.first
-        where = f"first seen in block {example.block}, after {example.interval} barriers"
-        yield f"  {race.pairs} pairs of accesses to {len(race.elements)} elements; {where}", ""
+        where = f"first seen in block {example.block}, after {counted(example.interval, 'barrier')}"
+        yield f"  {counted(race.pairs, 'pair')} of accesses to {counted(len(race.elements), 'element')}; {where}", ""
     for fault in watch.faults:
         yield "", ""
         yield f"FAULT  {fault.kind}: {fault.message}", "bold red"
@@ -100,6 +108,11 @@ def report(kernel: str, title: str, schedule: str, watch: Sanitizer) -> Iterator
     if watch.clean:
         yield "", ""
         yield "clean: no race, no fault", "green"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 race`, `2 races`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _side(access: Access, threads: set[int]) -> Iterator[tuple[str, str]]:
@@ -128,10 +141,18 @@ def show_memory(rows: list[Traffic]) -> None:
     from rich.table import Table
 
     screen = console()
-    numbers = ("requests", "bytes/lane", "sectors/req.", "lines/req.", "coalesced")
-    for space, heads in (("global", numbers), ("shared", ("requests", "bytes/lane", "wavefronts/req.", "worst"))):
+    outside = ("requests", "bytes/lane", "sectors/req.", "lines/req.", "coalesced")
+    inside = ("requests", "bytes/lane", "wavefronts/req.", "worst")
+    for space, heads in (("global", outside), ("shared", inside)):
         chosen = [row for row in rows if row.space == space]
         if not chosen:
+            continue
+        if screen.width < TABLE_WIDTH:
+            screen.print(f"\n{space} memory")
+            for row in chosen:
+                numbers = ", ".join(f"{head} {number}" for head, number in zip(heads, _numbers(row), strict=True))
+                screen.print(f"{row.where} {row.kind}s {row.array}", soft_wrap=True, markup=False)
+                screen.print(f"    {numbers}", soft_wrap=True, markup=False)
             continue
         table = Table(title=f"{space} memory", title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
         for head in ("line", "array", "kind"):
@@ -142,6 +163,8 @@ def show_memory(rows: list[Traffic]) -> None:
             table.add_row(row.where, row.array, row.kind, *_numbers(row))
         screen.print()
         screen.print(table)
+    screen.print()
+    screen.print("A request is a load or store of a warp as the port makes it: an element where the C++ has a vector.")
 
 
 def _numbers(row: Traffic) -> list[str]:

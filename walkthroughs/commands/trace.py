@@ -72,7 +72,7 @@ class Block(click.ParamType):  # type: ignore[type-arg]
     help="3 or x,y or x,y,z; may be repeated.",
 )
 @click.option("--case", "case_name", metavar="CASE", help="One of the kernel's small cases.")
-@click.option("--schedule", default="in-order", show_default=True, help="in-order, reversed or random:SEED.")
+@click.option("--schedule", default="in-order", show_default=True, help="in-order, reversed, random:SEED, ...")
 @click.option("--limit", type=click.IntRange(min=1), default=50_000, show_default=True, help="Events to keep.")
 @click.option("--max-bytes", type=click.IntRange(min=1), default=8 << 20, show_default=True, help="Size of the file.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the trace as JSON.")

@@ -19,7 +19,7 @@ import numpy as np
 from numba import cuda, float32, int8, int32, int64, uint8, uint32
 from numba.cuda import libdevice
 
-from kernels.kernel import Kernel
+from kernels.kernel import Kernel, cuda_unavailable
 
 INF, NAN = math.inf, math.nan
 LANES = 32
@@ -154,12 +154,15 @@ RULES = (
     Rule("ffs(8)", "cuda.ffs(x)", ("int32", 8), ONE, "int64", 4, 4, 4),
     Rule("brev(1)", "cuda.brev(x)", ("uint32", 1), ONE, "uint64", 2**31, 2**31, 2**31),
     Rule("shuffle width", "v = cuda.shfl_down_sync(0xFFFFFFFF, x, 1, 8); out[0] = v", ONE, ONE, "int64", 1,
-         "TypingError", 1, "Numba has no fourth argument"),
+         "TypeError", 1, "Numba has no fourth argument"),
 )  # fmt: skip
 
 
 def main() -> int:
-    """Run every rule with Numba on the GPU and print `{"device", "driver", "rules": [...]}`; 1 if a column is wrong."""
+    """Run every rule with Numba on the GPU and print it as JSON; 1 if the table is wrong, 2 without a GPU."""
+    if reason := cuda_unavailable():
+        print(f"no GPU: {reason}", file=sys.stderr)
+        return 2
     from cuda.bindings import driver
 
     rows = []

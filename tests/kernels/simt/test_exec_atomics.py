@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernels.kernel import kernel
 from kernels.simt import OutOfBounds, cuda, launch
 
 SCHEDULES = ("in-order", "reversed", "random:1", "replay:lanes=down;*=1*2,0")
@@ -154,3 +155,16 @@ def test_constant_arrays_are_checked_and_are_not_written():
     assert "thread (0, 0, 0)" in e.value.__notes__[0]
     assert TABLE[0, 0] == 1
     assert TABLE.flags.writeable
+
+
+@kernel()
+def looks_up(out, at):
+    out[0] = TABLE[at, 1]
+
+
+def test_a_numpy_array_of_the_module_is_constant_memory():
+    out = np.zeros(1, np.int64)
+    looks_up.on("sim")[1, 1](out, 1)
+    assert out[0] == 5
+    with pytest.raises(OutOfBounds, match=r"const array\[-1, 1\] is outside shape \(2, 3\)"):
+        looks_up.on("sim")[1, 1](out, -1)

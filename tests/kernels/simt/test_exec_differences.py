@@ -42,6 +42,18 @@ def test_the_machine(name):
     assert same(RULES[name].run("sim"), RULES[name].machine)
 
 
+def test_as_a_program_it_says_that_there_is_no_gpu(capsys, monkeypatch):
+    monkeypatch.setattr(differences, "cuda_unavailable", lambda: "no driver")
+    assert differences.main() == 2
+    assert capsys.readouterr().err == "no GPU: no driver\n"
+
+
+def test_an_error_is_given_by_its_name():
+    rule = RULES["thread index // 0"]
+    assert rule.run("sim") == "ZeroDivisionError"
+    assert differences.Rule("x", "x.nothing", rule.x, rule.y, "int64", 0, 0, 0).run("sim") == "AttributeError"
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", RULES)
 def test_numba_on_the_gpu(name):

@@ -25,7 +25,8 @@ def nearest_float32(exact):
     guess = np.float32(min(max(float(exact), -MAX), MAX))
     near = {float(guess)}
     for away in (INF, -INF):
-        step = np.nextafter(guess, away)
+        with np.errstate(over="ignore"):
+            step = np.nextafter(guess, away)
         if np.isfinite(step):
             near.add(float(step))
     best = min(abs(Fraction(v) - exact) for v in near)

@@ -181,3 +181,35 @@ def test_help_names_the_options(trace):
 def test_json_is_one_object(trace):
     done = trace("gather", "--json")
     assert set(json.loads(done.stdout)) == {"schema", "traces"}
+
+
+def test_a_kernel_that_fails_is_still_written_and_exits_1(tmp_path, monkeypatch):
+    import numpy as np
+    from click.testing import CliRunner
+
+    from kernels.simt import cuda, launch
+    from walkthroughs import launchables
+    from walkthroughs.cli import cli
+
+    def past_the_end(a):
+        i = cuda.threadIdx.x + 3
+        a[i] = 1
+
+    def run(backend):
+        launch(past_the_end, 1, 2, (np.zeros(4),), schedule=backend.schedule, tracer=backend.tracer)
+        return {}
+
+    case = launchables.Case("it", "one store past the end", run)
+    broken = launchables.Launchable("broken", "Writes past the end.", "kernels/gather.py", {"it": case})
+    monkeypatch.setitem(launchables._MAKERS, "broken", lambda: broken)
+    path = tmp_path / "t.json"
+    done = CliRunner().invoke(cli, ["trace", "broken", "--thread", "1", "-o", str(path), "--json"])
+    assert done.exit_code == 1
+    assert "a[4] is outside shape (4,)" in done.stderr
+    (row,) = json.loads(done.stdout)["traces"]
+    assert row["status"] == "failed"
+    last = Trace.from_json(path.read_text("utf-8")).events[-1]
+    assert (last.kind, last.what) == ("end", "error")
+    walk = CliRunner().invoke(cli, ["trace", "broken", "--thread", "1"])
+    assert walk.exit_code == 1
+    assert "error: OutOfBounds" in walk.stdout
