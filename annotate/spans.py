@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -18,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from annotate.errors import UnknownName, nearest
+from annotate.files import write_text
 
 FOLDER = Path(__file__).with_name("spans")
 SCHEMA = 1
@@ -90,15 +89,6 @@ def write(source: str, found: Iterable[Span], *, folder: Path | None = None) -> 
     lines = ",\n".join("  " + json.dumps(entry) for entry in entries)
     text = f'{{"schema": {SCHEMA}, "source": {json.dumps(source)}, "spans": [\n{lines}\n]}}\n'
     target = (folder or FOLDER) / f"{source}.json"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{source}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        Path(name).chmod(0o644)
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_text(target, text)
     _read.cache_clear()
     return target

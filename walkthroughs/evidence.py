@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
 import tomllib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from annotate.files import write_text
 from walkthroughs import digest
 from walkthroughs.step import Step, steps
 
@@ -125,17 +124,7 @@ def write(path: Path, records: Iterable[Evidence]) -> None:
 
 def write_json(path: Path, data: Any) -> None:
     """Write JSON so that no reader ever sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            json.dump(data, out, indent=1, ensure_ascii=False, allow_nan=False)
-            out.write("\n")
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_text(path, json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def pending(folder: Path = EVIDENCE) -> dict[str, dict[str, str]]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from annotate.errors import RegionError
-from annotate.regions import Region, regions
+from annotate.regions import Region, is_fence, regions
 
 KNOWN = {"a", "b", "c-d"}
 
@@ -86,3 +86,17 @@ def test_any_nesting_is_read_back(case: tuple[list[str], list[Region]]) -> None:
     lines, expected = case
     found = [region for entries in regions("\n".join(lines), known=KNOWN).values() for region in entries]
     assert sorted(found, key=str) == sorted(expected, key=str)
+
+
+@pytest.mark.parametrize(
+    ("line", "fence"),
+    [
+        ("# region: x", True),
+        ("    # endregion", True),
+        ("# regional", False),
+        ("x = 1  # region: x", False),
+        ("", False),
+    ],
+)
+def test_a_fence_stands_alone_on_its_line(line: str, fence: bool) -> None:
+    assert is_fence(line) is fence

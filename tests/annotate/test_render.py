@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from annotate.errors import AnnotateError, RangeOutside
-from annotate.render import Excerpt, excerpt, missing_html, to_html
+from annotate.regions import is_fence
+from annotate.render import Excerpt, excerpt, missing_html, to_html, to_terminal
 
 TEXT = "".join(f"line {n}\n" for n in range(1, 31))
 
@@ -191,3 +192,18 @@ def test_lines_links_and_hunks_agree_with_a_naive_count(table: dict[str, list[tu
         }
         assert list(links) == sorted(sizes, key=lambda name: (sizes[name], name))
     assert all(last + 2 < first for (_, last), (first, _) in zip(shown.hunks, shown.hunks[1:], strict=False))
+
+
+def test_hidden_lines_leave_no_gap_and_keep_the_numbers() -> None:
+    text = "a = 1\n# region: x\nb = 2\n# endregion\nc = 3\n"
+    made = excerpt(
+        text, {"all": [(1, 5)]}, side="port", source="pagewalk", path="p.py", language="python", hide=is_fence
+    )
+    assert made.lines == {1: "a = 1", 3: "b = 2", 5: "c = 3"}
+    assert made.hunks == ((1, 5),)
+    page = BeautifulSoup(to_html(made, scope="s"), "html.parser")
+    assert [row["value"] for row in page.select(".pw-line")] == ["1", "3", "5"]
+    assert not page.select(".pw-gap")
+    shown = to_terminal(None, made, 100, color=False)
+    assert "b = 2" in shown
+    assert "region" not in shown

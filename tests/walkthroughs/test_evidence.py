@@ -165,7 +165,6 @@ def test_a_rename_that_fails_leaves_the_old_file_and_nothing_else(
     def full(*args: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(evidence.os, "replace", full)
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(OSError, match="No space left"):
         write_json(path, {"new": True})

@@ -6,10 +6,10 @@ A stub holds its title, one line for search engines and one directive; a test sa
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+
+from annotate.files import write_text
 
 from .model import SiteData, Summary
 
@@ -57,7 +57,7 @@ def write_all(docs_dir: Path, data: SiteData | None = None) -> list[Path]:
     changed = outdated(docs_dir, data)
     for path in changed:
         if path in texts:
-            _write(path, texts[path])
+            write_text(path, texts[path])
         else:
             path.unlink()
     return changed
@@ -67,16 +67,3 @@ def _project() -> SiteData:
     from .loader import project_data
 
     return project_data()
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(text)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -50,8 +50,13 @@ def test_read_shows_both_panes(json_rows: Rows, run_cli: RunCli, vllm_024: objec
     assert done.returncode == 0, done.stderr
     (concept,) = json_rows(run_cli("read", "block-table-walk", "--json"), "concepts")
     region = concept["regions"][0]
-    for line in (219, 250, region["first"], region["last"]):
+    text = (ROOT / region["path"]).read_text().splitlines()
+    ours = range(region["first"], region["last"] + 1)
+    code = [line for line in ours if "region" not in text[line - 1]]
+    assert len(code) < len(ours), "this concept has a fence inside"
+    for line in (219, 250, *code):
         assert re.search(rf"(^|\s){line}\s+┃", done.stdout, re.MULTILINE), line
+    assert "endregion" not in done.stdout
     # Side by side a path may be broken over lines, with the other pane's text between.
     assert re.search("attention_kernels.cuh", done.stdout) or columns == "100"
     assert "Apache-2.0" in done.stdout
