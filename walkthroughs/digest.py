@@ -18,7 +18,7 @@ from walkthroughs.step import Step
 ROOT = Path(__file__).resolve().parent.parent
 # What launches and watches a kernel is not part of the kernel.
 NOT_THE_PORT = {"kernels.kernel", "kernels.errors", "kernels.probe"}
-TRUTH = ("kernels/cases.py", "kernels/oracle.py", "walkthroughs/workbench.py")
+WORKBENCH = "walkthroughs/workbench.py"
 
 
 def of_step(step: Step) -> dict[str, str]:
@@ -64,8 +64,10 @@ def _step(step: Step) -> list[str]:
     path = Path(step.run.__code__.co_filename).relative_to(ROOT).as_posix()
     own = _shared(path, step.run.__name__)
     # A later part of a walkthrough takes its case from an earlier part.
-    others = [_shared(name, "") for name in sorted(_catalog_imports(path))]
-    return [own, *others, *(_module(name) for name in TRUTH)]
+    earlier = sorted(_catalog_imports(path))
+    # Cases and oracles: whatever of `kernels` these modules import.
+    truth = sorted({file for module in (path, *earlier) for file in port_files(module)} - {path})
+    return [own, *(_shared(name, "") for name in earlier), *(_module(name) for name in (*truth, WORKBENCH))]
 
 
 def _shared(path: str, step_name: str) -> str:

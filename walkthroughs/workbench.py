@@ -114,7 +114,7 @@ class Workbench:
         """Run the classic v1 kernel on a case. `out[0]`: [num_seqs, num_heads, head_size]; it starts as NaN."""
         self.seed = case.seed
         out = np.full(case.q.shape, np.nan, dtype or case.q.dtype)
-        return self._launch(
+        return self.launch(
             classic_v1.paged_attention_v1_kernel,
             watches,
             lambda entry: classic_v1.paged_attention_v1(
@@ -139,7 +139,7 @@ class Workbench:
         """Run `reshape_and_cache` on a case. `out`: (key cache, value cache), copies of the case's poisoned ones."""
         self.seed = case.seed
         caches = case.k_cache.copy(), case.v_cache.copy()
-        return self._launch(
+        return self.launch(
             cache.reshape_and_cache_kernel,
             watches,
             lambda entry: cache.reshape_and_cache(
@@ -151,7 +151,7 @@ class Workbench:
     def scatter(self, key: Any, value: Any, pools: tuple[Any, Any], table: Any, *watches: Watch) -> Run:
         """Run the small scatter kernel. `out`: (k_pool, v_pool), copies of `pools` with the tokens written."""
         written = pools[0].copy(), pools[1].copy()
-        return self._launch(
+        return self.launch(
             gather_port.scatter_kernel,
             watches,
             lambda entry: gather_port.scatter(*written, key, value, table, backend=self.bench.backend, entry=entry),
@@ -161,7 +161,7 @@ class Workbench:
     def gather(self, q: Any, pools: tuple[Any, Any], table: Any, seq_len: int, scale: float, *watches: Watch) -> Run:
         """Run the small gather kernel. `out[0]`: [head_size] float64; it starts as NaN."""
         out = np.full(len(q), np.nan)
-        return self._launch(
+        return self.launch(
             gather_port.gather_kernel,
             watches,
             lambda entry: gather_port.gather(
@@ -170,9 +170,26 @@ class Workbench:
             (out,),
         )
 
-    def _launch(
-        self, kernel: Kernel, watches: Sequence[Watch], launch: Callable[[Any], None], out: tuple[Any, ...]
+    @property
+    def backend(self) -> Backend:
+        """Where launches run; hand it to the host function of a port."""
+        return self.bench.backend
+
+    def launch(
+        self,
+        kernel: Kernel,
+        watches: Sequence[Watch],
+        launch: Callable[[Any], None],
+        out: tuple[Any, ...],
+        *,
+        seed: int | None = None,
     ) -> Run:
+        """Call `launch(entry)` with the kernel to run, watched where there are watches; `out`: the arrays it writes.
+
+        For ports without a method of their own here: `launch` calls the port's host function with `entry=entry`
+        and `backend=bench.backend`. `seed` is the case's, for the record.
+        """
+        self.seed = self.seed if seed is None else seed
         entry = self.bench.entry(kernel)
         probed = Probed(entry, watches) if watches else None
         launch(probed or entry)
