@@ -73,7 +73,7 @@ class Sites:
     def _find(self, code: CodeType, lasti: int) -> int:
         starts = _starts_of(code)
         # Once CPython has specialised an instruction, a call from it may show an offset inside its inline cache.
-        lasti = lasti
+        lasti = starts[bisect.bisect_right(starts, lasti) - 1]
         key = (id(code), lasti)
         if key not in self._numbers:
             self._numbers[key] = len(self._known)

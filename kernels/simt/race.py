@@ -27,6 +27,7 @@ from kernels.simt.access import ATOMIC, READ, WRITE, Memory
 from kernels.simt.interval import KINDS, Interval, Ints, Sites
 from kernels.simt.places import Places
 from kernels.simt.report import Triple, show_line, show_ranges
+from kernels.simt.warp import WARP_SIZE
 
 BETWEEN_WARPS, BETWEEN_BLOCKS, WITHIN_WARP, ONE_INSTRUCTION = (
     "between warps",
@@ -202,11 +203,15 @@ class RaceFinder:
                 self._add(BETWEEN_WARPS, interval, memories, (a, b), pairs, place, _sides(ours, theirs))
                 found = True
             for warp in ours.keys() & theirs.keys():
-                for a, b in _pairs(ours[warp], theirs[warp], same):
-                    scope = _in_warp(interval, memories, a, b)
-                    if scope:
-                        self._add(scope, interval, memories, (a, b), 1, place, ([a], [b]))
-                        found = True
+                for scope, marked in _in_warp(interval, memories, ours[warp], theirs[warp], same):
+                    first, second = (
+                        np.asarray(side)[marked.any(axis)] for side, axis in ((ours[warp], 1), (theirs[warp], 0))
+                    )
+                    row, column = (int(found) for found in np.argwhere(marked)[0])
+                    example = ours[warp][row], theirs[warp][column]
+                    sides = first.tolist(), second.tolist()
+                    self._add(scope, interval, memories, example, int(marked.sum()), place, sides)
+                    found = True
         return found
 
     def _add(
@@ -345,25 +350,41 @@ def _sides(ours: dict[int, list[int]], theirs: dict[int, list[int]]) -> tuple[li
     return sides[0], sides[1]
 
 
-def _pairs(ours: list[int], theirs: list[int], same: bool) -> list[tuple[int, int]]:
+def _in_warp(
+    interval: Interval, memories: Sequence[Memory], ours: list[int], theirs: list[int], same: bool
+) -> list[tuple[str, Any]]:
+    """The races of two sides within one warp: each scope that occurs, and which pairs, as a table of truth values."""
+    rows = np.asarray(ours)[:, None], np.asarray(theirs)[None, :]
+    thread, clock, request = (
+        tuple(column[side] for side in rows) for column in (interval.thread, interval.clock, interval.request)
+    )
+    apart = thread[0] != thread[1]
     if same:
-        return [(a, b) for n, a in enumerate(ours) for b in ours[n + 1 :]]
-    return [(a, b) for a in ours for b in theirs]
+        apart = np.triu(apart, 1)  # each pair once
+    unordered = apart & (clock[0] == clock[1])
+    ordered = interval.ordered.get(int(thread[0][0, 0]) // WARP_SIZE)
+    if ordered:
+        for row, column in np.argwhere(apart & (clock[0] != clock[1])).tolist():
+            unordered[row, column] = not _known(interval, ordered, ours[row], theirs[column])
+    together = unordered & (request[0] == request[1])
+    different = together
+    if together.any():
+        stored = [_stored(interval, memories, side) for side in (ours, theirs)]
+        different = together & (np.asarray(stored[0])[:, None] != np.asarray(stored[1])[None, :])
+    found = ((WITHIN_WARP, unordered & ~together), (ONE_INSTRUCTION, different))
+    return [(scope, marked) for scope, marked in found if marked.any()]
 
 
-def _in_warp(interval: Interval, memories: Sequence[Memory], a: int, b: int) -> str:
-    """The scope of a race of two lanes of one warp, or the empty string if there is none."""
-    if interval.thread[a] == interval.thread[b]:
-        return ""
+def _known(interval: Interval, ordered: dict[int, list[int]], a: int, b: int) -> bool:
+    """Whether the earlier of two accesses is over, for the lane of the later, by way of waits of some lanes only."""
     if interval.clock[a] > interval.clock[b]:
         a, b = b, a
-    early, late = int(interval.clock[a]), int(interval.clock[b])
-    if early != late:
-        known = interval.ordered.get(int(interval.warp[b]), {}).get(late)
-        lane = int(interval.thread[a]) % 32
-        return WITHIN_WARP if known is not None and known[lane] <= early else ""
-    if interval.request[a] != interval.request[b]:
-        return WITHIN_WARP
-    dtype = memories[interval.memory[a]].dtype
-    stored = [np.asarray(interval.values[row]).astype(dtype).tobytes() for row in (a, b)]
-    return ONE_INSTRUCTION if stored[0] != stored[1] else ""
+    known = ordered.get(int(interval.clock[b]))
+    return known is None or known[int(interval.thread[a]) % WARP_SIZE] > int(interval.clock[a])
+
+
+def _stored(interval: Interval, memories: Sequence[Memory], rows: list[int]) -> list[str]:
+    """The bytes that each write leaves in memory, so that equal values compare equal."""
+    return [
+        np.asarray(interval.values[row]).astype(memories[interval.memory[row]].dtype).tobytes().hex() for row in rows
+    ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from math import ceil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -79,6 +81,22 @@ def test_the_flash_layout_is_written_in_whole_sectors_and_the_classic_one_scatte
     for array in ("key_cache", "value_cache"):
         # One 2-byte element a sector: neighbouring threads write 16 tokens' places apart.
         assert row_of("reshape-and-cache", array, "write").efficiency == pytest.approx(2 / 32)
+
+
+def test_the_page_on_the_machine_shows_these_numbers():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "simt-machine.md").read_text("utf-8")
+    shown = [[int(cell) for cell in row] for row in re.findall(r"^\| (\d+)" + r" \| (\d+)" * 4 + r" \|$", page, re.M)]
+    expected = []
+    for size in SIZES:
+        packed, naive = row_of(f"k-load-x-{size}", "k_cache"), row_of(f"k-load-naive-{size}", "k_cache")
+        pairs = (
+            packed.sectors_per_request,
+            naive.sectors_per_request,
+            packed.lines_per_request,
+            naive.lines_per_request,
+        )
+        expected.append([size, *pairs])
+    assert shown == expected
 
 
 @pytest.mark.gpu

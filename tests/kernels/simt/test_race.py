@@ -33,7 +33,8 @@ class Step:
     ops: dict[int, tuple[int, int]] | None = None
 
 
-GROUPS = (((0, 1, 2),), ((0, 1), (2,)), ((0, 2), (1,)), ((0,), (1, 2)))
+WARP = tuple(range(32))
+GROUPS = ((WARP,), (WARP, (32, 33)), ((0, 1, 2),), ((0, 1), (2,)), ((0, 2), (1,)), ((0,), (1, 2)))
 _op = st.tuples(st.sampled_from((READ, WRITE, ATOMIC)), st.integers(0, PLACES - 1))
 _access = st.dictionaries(st.sampled_from(ACTIVE), _op, min_size=1, max_size=4)
 steps = st.lists(
@@ -58,7 +59,7 @@ def kernel_of(program: list[Step], equal: bool = False):
             elif step.what == "sync":
                 mine = next((group for group in step.groups if me in group), None)
                 if mine is not None:
-                    cuda.syncwarp(sum(1 << lane for lane in mine))
+                    cuda.syncwarp(sum(1 << lane % 32 for lane in mine))
             else:
                 op, place = (step.ops or {}).get(me, (0, 0))
                 if op == READ:
@@ -258,6 +259,20 @@ def test_a_lane_that_returned_is_ordered_only_by_operations_that_name_it():
     assert sanitized(kernel, (np.zeros(1), FULL), 4).clean
     assert sanitized(kernel, (np.zeros(1), 0b1111), 4).clean
     assert the_race(sanitized(kernel, (np.zeros(1), 0b0111), 4)).scope == WITHIN_WARP
+
+
+def test_lanes_that_wait_for_each_other_again_and_again_wait_for_nobody_else():
+    def kernel(out):
+        i = cuda.threadIdx.x
+        if i < 2:
+            for _ in range(3):
+                cuda.syncwarp(0b0011)
+            if i == 0:
+                out[0] = 1
+        if i == 2:
+            out[0] = 2
+
+    assert the_race(sanitized(kernel, (np.zeros(1),), 4)).scope == WITHIN_WARP
 
 
 def test_order_is_handed_on_from_lane_to_lane():
