@@ -30,8 +30,11 @@ AT_ONCE = 8
 AGREE, DISAGREE, OUTSIDE, ERROR = "agree", "disagree", "outside", "error"
 WATCHED = (
     "kernels/variants.py", "kernels/loads.py", "kernels/vector.py", "kernels/gather.py", "kernels/vllm/classic_v1.py",
-    "kernels/vllm/cache.py", "kernels/tiny_vllm/attention.py", "walkthroughs/launchables.py",
-    "walkthroughs/hardware_rows.py",
+    "kernels/vllm/cache.py", "kernels/tiny_vllm/attention.py", "kernels/tiny_vllm/paged.py",
+    "kernels/tiny_vllm/general.py", "kernels/tiny_vllm/scatter.py", "walkthroughs/launchables.py",
+    "walkthroughs/launchables_tiny.py",
+    "walkthroughs/hardware_rows.py", "kernels/vllm/paged_2d.py", "kernels/vllm/slot_mapping.py",
+    "kernels/vllm/flash_layout.py", "kernels/vllm/copy_blocks.py", "walkthroughs/launchables_live.py",
 )  # fmt: skip
 
 

@@ -36,9 +36,16 @@ TOLERANCE_WHY = (
 BOUNDS = {
     "classic-v1": (2e-6, "expf and the order of fused operations differ in the last bits of float32"),
     "reshape-and-cache": (0.0, "it only copies"),
+    "paged-2d": (2e-6, "expf and the order of fused operations differ in the last bits of float32"),
+    "slot-mapping": (0.0, "whole numbers"),
+    "gather-kv": (0.0, "it only copies"),
+    "copy-blocks": (0.0, "it only copies"),
     "scatter": (0.0, "it only copies"),
     "gather": (1e-13, "exp of float64 differs in the last bit"),
     "tiny-vllm-attention-repaired": (2e-6, "expf differs in the last bits of float32"),
+    "tiny-vllm-paged": (2e-6, "expf differs in the last bits of float32"),
+    "tiny-vllm-general": (2e-6, "expf differs in the last bits of float32"),
+    "tiny-vllm-writes": (0.0, "it only copies"),
 }
 HALF_STEP = 2e-3
 """Added to the bound of a float16 output: one step of the type for outputs below 2, and weights rounded to it."""
@@ -91,22 +98,36 @@ def _variants() -> list[Row]:
 def _mutations() -> list[Row]:
     from walkthroughs import mutations
 
-    barriers = [m for m in mutations.MUTATIONS if m.old == mutations.BARRIER]
-    return [Row(f"classic-v1/{m.id}", "broken port", "racecheck", "race", _mutated(m.id)) for m in barriers]
+    entries = {mutations.V1: "classic-v1", mutations.PAGED_2D: "paged-2d"}
+    found = []
+    for m in mutations.MUTATIONS:
+        launched = (m.file, *mutations.CALLERS[m.file])[-1]
+        if m.old == mutations.BARRIER and m.through is None and launched in entries:
+            row_id = f"{entries[launched]}/{m.id}"
+            found.append(Row(row_id, "broken port", "racecheck", "race", _mutated(m.id, launched)))
+    return found
 
 
-def _mutated(name: str) -> Callable[[Backend], object]:
+def _mutated(name: str, launched: str) -> Callable[[Backend], object]:
     def launch(backend: Backend) -> None:
         import numpy as np
 
         from kernels.cases import decode_case
         from kernels.vllm.classic_v1 import paged_attention_v1
+        from kernels.vllm.paged_2d import paged_attention_2d
         from walkthroughs import mutations
 
         kernel = mutations.mutant(next(m for m in mutations.MUTATIONS if m.id == name))
         case = decode_case([70], 2, 1, 32, 16, seed=4)
+        out = np.zeros_like(case.q)
+        if launched == mutations.PAGED_2D:
+            paged_attention_2d(
+                out, case.q, case.k_cache, case.v_cache, case.block_tables, case.seq_lens, entry=kernel,
+                backend=backend,
+            )  # fmt: skip
+            return
         paged_attention_v1(
-            np.zeros_like(case.q), case.q, case.k_cache, case.v_cache, case.num_kv_heads, case.scale,
+            out, case.q, case.k_cache, case.v_cache, case.num_kv_heads, case.scale,
             case.block_tables, case.seq_lens, case.block_size, case.max_seq_len, entry=kernel, backend=backend,
         )  # fmt: skip
 

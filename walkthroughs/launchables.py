@@ -162,6 +162,101 @@ def _reshape_and_cache() -> Launchable:
     )
 
 
+def _classic_v2() -> Launchable:
+    from kernels.cases import DecodeCase, decode_case
+    from kernels.vllm.classic_v2 import buffers, paged_attention_v2
+
+    def attend(name: str, title: str, size: int, make: Callable[[], DecodeCase]) -> Case:
+        def run(backend: Backend) -> Outputs:
+            case = make()
+            out = np.full(case.q.shape, np.nan, case.q.dtype)
+            notes = buffers(case.num_seqs, case.num_heads, case.head_size, case.max_seq_len, case.q.dtype, size)
+            paged_attention_v2(
+                out, *notes, case.q, case.k_cache, case.v_cache, case.num_kv_heads, case.scale, case.block_tables,
+                case.seq_lens, case.block_size, case.max_seq_len, case.alibi_slopes, backend=backend,
+                partition_size=size,
+            )  # fmt: skip
+            return {"out": out, "exp_sums": notes[0], "max_logits": notes[1], "tmp_out": notes[2]}
+
+        return Case(name, title, run)
+
+    return _of(
+        "classic-v2",
+        "vLLM's classic decode kernel in partitions, and the kernel that merges them.",
+        "kernels/vllm/classic_v2.py",
+        attend(
+            "small",
+            "one sequence of 40 tokens in partitions of 16, 1 head of 32, blocks of 8, float32",
+            16,
+            lambda: decode_case([40], 1, 1, 32, 8, seed=3),
+        ),
+        attend(
+            "single",
+            "sequences of 9 and 70 tokens in partitions of 32, 2 query heads on 1 KV head of 32, blocks of 16, float16",
+            32,
+            lambda: decode_case([9, 70], 2, 1, 32, 16, dtype="float16", seed=4),
+        ),
+    )
+
+
+def _reshape_and_cache_fixed() -> Launchable:
+    from kernels.cases import write_case
+    from kernels.vllm.cache_fixed import reshape_and_cache_fixed
+
+    def run(backend: Backend) -> Outputs:
+        case = write_case(2, 40, 128, 8, dtype="float16", seed=6, padding=1, spare_blocks=0)
+        reshape_and_cache_fixed(case.key, case.value, case.k_cache, case.v_cache, case.slot_mapping, backend=backend)
+        return {"key_cache": case.k_cache, "value_cache": case.v_cache}
+
+    case = Case("wide", "2 tokens of which 1 is padding, 40 heads of 128, blocks of 8, float16", run)
+    title = "Our corrected writer for the classic layout, with the stride loop that vLLM's lacks."
+    return _of("reshape-and-cache-fixed", title, "kernels/vllm/cache_fixed.py", case)
+
+
+def _reshape_and_cache_flash() -> Launchable:
+    from kernels.cases_flash import FlashCase, flash_case
+    from kernels.vllm.cache_flash import reshape_and_cache_flash
+
+    def write(name: str, title: str, make: Callable[[], FlashCase], *scales: Any) -> Case:
+        def run(backend: Backend) -> Outputs:
+            case = make()
+            whole, keys, values = case.caches()
+            reshape_and_cache_flash(case.key, case.value, keys, values, case.slot_mapping, *scales, backend=backend)
+            return {"kv_cache": whole}
+
+        return Case(name, title, run)
+
+    one = np.full(1, 0.5, np.float32)
+    return _of(
+        "reshape-and-cache-flash",
+        "vLLM's writer for the FlashAttention layout, by strides.",
+        "kernels/vllm/cache_flash.py",
+        write(
+            "nhd",
+            "5 tokens of which 1 is padding, 2 heads of 32, blocks of 4, K and V side by side, NHD, float32",
+            lambda: flash_case(5, 2, 32, 4, seed=6, padding=1),
+        ),
+        write(
+            "hnd",
+            "the same, HND, float16, keys and values from one projection",
+            lambda: flash_case(5, 2, 32, 4, "float16", seed=6, padding=1, memory="HND", fused=True),
+        ),
+        write(
+            "odd",
+            "3 tokens, 1 head of 46, K and V apart: rows that start off the 16-byte lines",
+            lambda: flash_case(3, 1, 46, 4, "float16", seed=7, form="stacked"),
+        ),
+        write(
+            "fp8",
+            "3 tokens, 2 heads of 32 as fp8 codes, one scale",
+            lambda: flash_case(3, 2, 32, 4, "float16", seed=8, cache_dtype="uint8"),
+            "fp8",
+            one,
+            one,
+        ),
+    )
+
+
 def _tiny_vllm_attention(repaired: bool) -> Launchable:
     from kernels.cases import DecodeCase, decode_case
     from kernels.tiny_vllm.attention import cache_of, paged_attention
@@ -197,11 +292,34 @@ def _tiny_vllm_attention(repaired: bool) -> Launchable:
     )
 
 
+def _tiny(maker: str) -> Launchable:
+    from walkthroughs import launchables_tiny
+
+    make: Callable[[], Launchable] = getattr(launchables_tiny, maker)
+    return make()
+
+
+def _live(name: str) -> Launchable:
+    from walkthroughs.launchables_live import MAKERS
+
+    return MAKERS[name]()
+
+
 _MAKERS: dict[str, Callable[[], Launchable]] = {
     "classic-v1": _classic_v1,
+    "classic-v2": _classic_v2,
     "reshape-and-cache": _reshape_and_cache,
+    "reshape-and-cache-fixed": _reshape_and_cache_fixed,
+    "reshape-and-cache-flash": _reshape_and_cache_flash,
+    "paged-2d": lambda: _live("paged-2d"),
+    "slot-mapping": lambda: _live("slot-mapping"),
+    "gather-kv": lambda: _live("gather-kv"),
+    "copy-blocks": lambda: _live("copy-blocks"),
     "scatter": _scatter,
     "gather": _gather,
     "tiny-vllm-attention": lambda: _tiny_vllm_attention(repaired=False),
     "tiny-vllm-attention-repaired": lambda: _tiny_vllm_attention(repaired=True),
+    "tiny-vllm-paged": lambda: _tiny("paged"),
+    "tiny-vllm-general": lambda: _tiny("general"),
+    "tiny-vllm-writes": lambda: _tiny("writes"),
 }

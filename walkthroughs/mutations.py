@@ -14,6 +14,7 @@ import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kernels.kernel import Backend, Device, Kernel
 from walkthroughs import runner
@@ -22,11 +23,34 @@ from walkthroughs.workbench import Bench
 
 ROOT = Path(__file__).resolve().parent.parent
 V1, BODY, UTILS = (f"kernels/vllm/{name}.py" for name in ("classic_v1", "attention_kernels", "attention_utils"))
+V2, FLASH, FIXED = (f"kernels/vllm/{name}.py" for name in ("classic_v2", "cache_flash", "cache_fixed"))
+PAGED_2D, SLOTS, LAYOUT, COPY = (
+    f"kernels/vllm/{name}.py" for name in ("paged_2d", "slot_mapping", "flash_layout", "copy_blocks")
+)
 WRITER, GATHER = "kernels/vllm/cache.py", "kernels/gather.py"
+TINY, TINY_GENERAL, TINY_WRITES = (f"kernels/tiny_vllm/{name}.py" for name in ("paged", "general", "scatter"))
 BARRIER = "cuda.syncthreads()"
 # From the file with the fault to the file with the kernel that is launched.
-CALLERS = {UTILS: (BODY, V1), BODY: (V1,), WRITER: (), GATHER: ()}
-ENTRIES = {V1: "paged_attention_v1_kernel", WRITER: "reshape_and_cache_kernel", GATHER: "gather_kernel"}
+CALLERS = {UTILS: (BODY, V1), BODY: (V1,), WRITER: (), GATHER: (), V2: (), FLASH: (), FIXED: ()}
+CALLERS |= dict.fromkeys((PAGED_2D, SLOTS, LAYOUT, COPY), ())
+ENTRIES = {
+    V1: "paged_attention_v1_kernel",
+    V2: "paged_attention_v2_reduce_kernel",
+    WRITER: "reshape_and_cache_kernel",
+    FLASH: "reshape_and_cache_flash_kernel",
+    FIXED: "reshape_and_cache_fixed_kernel",
+    GATHER: "gather_kernel",
+    PAGED_2D: "kernel_paged_attention_2d",
+    SLOTS: "compute_slot_mapping_kernel",
+    LAYOUT: "gather_kv_kernel",
+    COPY: "copy_blocks_kernel",
+}
+CALLERS |= {TINY: (), TINY_GENERAL: (), TINY_WRITES: ()}
+ENTRIES |= {
+    TINY: "tiny_attention_kernel",
+    TINY_GENERAL: "general_attention_kernel",
+    TINY_WRITES: "write_prefill_kernel",
+}
 
 
 class MutationError(ValueError):
@@ -35,7 +59,11 @@ class MutationError(ValueError):
 
 @dataclass(frozen=True)
 class Mutation:
-    """Replace `old` by `new` (same number of lines) in `region` of `file`; `steps` are expected to notice."""
+    """Replace `old` by `new` (same number of lines) in `region` of `file`; `steps` are expected to notice.
+
+    `through` and `entry`: where CALLERS and ENTRIES do not say which files lie between `file` and the kernel that is
+    launched, and which kernel of the last file that is.
+    """
 
     id: str
     what: str
@@ -45,12 +73,18 @@ class Mutation:
     new: str
     steps: tuple[str, ...]
     nth: int = 0
+    through: tuple[str, ...] | None = None
+    entry: str = ""
 
 
 def load() -> tuple[Mutation, ...]:
     """The mutations of mutations.toml."""
     table = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-    return tuple(Mutation(**{**row, "steps": tuple(row["steps"])}) for row in table["mutation"])
+    rows: list[dict[str, Any]] = table["mutation"]
+    lists = ("steps", "through")
+    for row in rows:
+        row.update({name: tuple(row[name]) for name in lists if name in row})
+    return tuple(Mutation(**row) for row in rows)
 
 
 MUTATIONS = load()
@@ -58,14 +92,14 @@ MUTATIONS = load()
 
 def mutant(mutation: Mutation) -> Kernel:
     """The kernel with the fault in it; raises MutationError when the text to change is not there."""
-    chain = (mutation.file, *CALLERS[mutation.file])
+    chain = (mutation.file, *(CALLERS[mutation.file] if mutation.through is None else mutation.through))
     scope = _load(mutation.file, _changed(mutation), mutation.id)
     for file in chain[1:]:
         # A caller finds its device functions through its module's globals.
         faulty = {name: value for name, value in scope.items() if isinstance(value, Device)}
         scope = _load(file, (ROOT / file).read_text("utf-8"), mutation.id)
         scope.update({name: value for name, value in faulty.items() if name in scope})
-    kernel = scope[ENTRIES[chain[-1]]]
+    kernel = scope[mutation.entry or ENTRIES[chain[-1]]]
     assert isinstance(kernel, Kernel)
     return kernel
 
@@ -77,7 +111,7 @@ def benches(backend: str, kernel: Kernel | None = None) -> Iterator[Bench]:
         for schedule in ("in-order", "reversed", "random:1"):
             yield Bench(Backend("sim", schedule), kernels=kernels)
     else:
-        for warp in (None, 0, 3):
+        for warp in (None, 0, 1, 3):
             yield Bench(Backend("cuda"), sleepy_warp=warp, kernels=kernels)
 
 
@@ -115,14 +149,22 @@ def is_report(message: str) -> bool:
 
 def control(backend: str) -> list[str]:
     """Steps that do not pass with the sound kernels under every warp order or delay; must be empty."""
+    return [line for task in control_tasks(backend) if (line := control_one(backend, *task))]
+
+
+def control_tasks(backend: str) -> list[tuple[int, str]]:
+    """What `control` runs: each bench (by its place in `benches`) with each step that a barrier mutation names."""
     barriers = {step for mutation in MUTATIONS if mutation.old == BARRIER for step in mutation.steps}
-    failed = []
-    for bench in benches(backend):
-        for step_id in sorted(barriers):
-            record = runner.run(get(step_id), bench)
-            if record.status != "passed":
-                failed.append(f"{step_id} on {bench.backend} with sleepy warp {bench.sleepy_warp}: {record.message}")
-    return failed
+    return [(number, step_id) for number, _ in enumerate(benches(backend)) for step_id in sorted(barriers)]
+
+
+def control_one(backend: str, number: int, step_id: str) -> str | None:
+    """What went wrong when a step ran with the sound kernels on one bench, or None."""
+    bench = list(benches(backend))[number]
+    record = runner.run(get(step_id), bench)
+    if record.status == "passed":
+        return None
+    return f"{step_id} on {bench.backend} with sleepy warp {bench.sleepy_warp}: {record.message or record.status}"
 
 
 def _changed(mutation: Mutation) -> str:

@@ -7,15 +7,21 @@ of the site. It also runs every mutation, since a step that cannot fail on a GPU
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from kernels.errors import BackendUnavailable
 from kernels.kernel import Backend
 from walkthroughs import digest, evidence, mutations, runner
-from walkthroughs.step import registry
+from walkthroughs.evidence import Evidence
+from walkthroughs.mutations import Mutation, MutationError
+from walkthroughs.step import Step, registry
 
 MUTATIONS_FILE = "mutations.json"
 
@@ -25,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="records", description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, default=evidence.EVIDENCE, help="folder to write (docs/evidence)")
     parser.add_argument("--backend", choices=("cuda", "sim"), default="cuda", help="sim is for a dry run elsewhere")
+    parser.add_argument("--jobs", type=int, help="processes, since compiling is the work (8 on a GPU, else 1)")
     options = parser.parse_args(argv)
     if options.backend == "sim" and options.out.resolve() == evidence.EVIDENCE:
         print("records: --backend sim needs --out: docs/evidence holds GPU records only", file=sys.stderr)
@@ -34,23 +41,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BackendUnavailable as error:
         print(f"records: {error}", file=sys.stderr)
         return 2
-    return 0 if record_steps(backend, options.out) & record_mutations(backend, options.out) else 1
+    jobs = options.jobs or (min(8, os.cpu_count() or 1) if backend.name == "cuda" else 1)
+    return 0 if record_steps(backend, options.out, jobs) & record_mutations(backend, options.out, jobs) else 1
 
 
-def record_steps(backend: Backend, out: Path) -> bool:
+def record_steps(backend: Backend, out: Path, jobs: int = 1) -> bool:
     """Run and write every walkthrough; False if a step did not pass (its file is then not written)."""
     fine = True
+    steps = [step for walkthrough in registry().values() for step in walkthrough.steps]
+    found = dict(zip((s.id for s in steps), _each(partial(_run_step, backend.name), steps, jobs), strict=True))
     for walkthrough in registry().values():
-        records = []
-        for step in walkthrough.steps:
-            record = runner.run(step, backend)
-            records.append(record)
-            _say(
-                f"{record.status:7} {step.id} {record.seconds:.2f} s, max error {record.max_error:.2g} {record.message}"
-            )
-            for check in record.checks:
-                if not check.passed:
-                    _say(f"        {check.name}: {check.observed} instead of {check.expected} ({check.max_error:.3g})")
+        records = [found[step.id] for step in walkthrough.steps]
+        for record in records:
+            _report(record)
         if all(record.status == "passed" for record in records):
             evidence.write(out / f"{walkthrough.id}.json", records)
         else:
@@ -58,20 +61,20 @@ def record_steps(backend: Backend, out: Path) -> bool:
     return fine
 
 
-def record_mutations(backend: Backend, out: Path) -> bool:
+def record_mutations(backend: Backend, out: Path, jobs: int = 1) -> bool:
     """Run every mutation and write who noticed it; False if one survived."""
-    rows: list[dict[str, str | None]] = []
-    broken = mutations.control(backend.name)
+    tasks = mutations.control_tasks(backend.name)
+    broken = [line for line in _each(partial(_control, backend.name), tasks, jobs) if line]
     for line in broken:
         _say(f"control FAILED: {line}")
-    for mutation in mutations.MUTATIONS:
-        started = time.perf_counter()
-        caught = mutations.caught_by(mutation, backend.name)
+    rows: list[dict[str, str | None]] = []
+    chosen = mutations.MUTATIONS
+    for mutation, caught in zip(chosen, _each(partial(_caught, backend.name), chosen, jobs), strict=True):
         rows.append({
             "id": mutation.id, "what": mutation.what, "file": mutation.file, "region": mutation.region,
             "caught_by": caught[0] if caught else None, "said": caught[1] if caught else None,
         })  # fmt: skip
-        _say(f"mutation {mutation.id}: {caught or 'SURVIVED'} {time.perf_counter() - started:.1f} s")
+        _say(f"mutation {mutation.id}: {caught or 'SURVIVED'}")
     device, driver = runner.device(backend.name)
     data = {
         "schema": evidence.SCHEMA, "backend": backend.name, "device": device, "driver": driver,
@@ -80,6 +83,39 @@ def record_mutations(backend: Backend, out: Path) -> bool:
     }  # fmt: skip
     evidence.write_json(out / MUTATIONS_FILE, data)
     return not broken and all(row["caught_by"] for row in rows)
+
+
+def _each(work: Callable[[Any], Any], items: Sequence[Any], jobs: int) -> Iterator[Any]:
+    """`work` on each item, in order; in processes of their own if there are several jobs."""
+    if jobs <= 1:
+        yield from map(work, items)
+        return
+    # Spawned: a CUDA context does not survive a fork.
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(work, items)
+
+
+def _run_step(backend: str, step: Step) -> Evidence:
+    return runner.run(step, Backend(backend))
+
+
+def _control(backend: str, task: tuple[int, str]) -> str | None:
+    return mutations.control_one(backend, *task)
+
+
+def _caught(backend: str, mutation: Mutation) -> tuple[str, str] | None:
+    try:
+        return mutations.caught_by(mutation, backend)
+    except MutationError as error:
+        _say(f"mutation {mutation.id} FAILED: {error}")
+        return None
+
+
+def _report(record: Evidence) -> None:
+    _say(f"{record.status:7} {record.step} {record.seconds:.2f} s, max error {record.max_error:.2g} {record.message}")
+    for check in record.checks:
+        if not check.passed:
+            _say(f"        {check.name}: {check.observed} instead of {check.expected} ({check.max_error:.3g})")
 
 
 def mutations_digest() -> str:

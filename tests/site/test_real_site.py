@@ -13,6 +13,7 @@ from bs4 import BeautifulSoup
 
 from annotate import sources
 from annotate.concepts import concepts
+from annotate.errors import SourceUnavailable
 from kernels.kernel import Backend
 from walkthroughs import runner
 from walkthroughs import step as catalog
@@ -106,6 +107,17 @@ def test_a_concept_knows_the_steps_that_read_it() -> None:
     assert "lookup" in [step.slug for step in view.steps]
 
 
+def absent(source: str) -> bool:
+    """Whether an optional source is not on this machine: its steps show where the lines are instead."""
+    if source not in sources.pins() or not sources.pins()[source].optional:
+        return False
+    try:
+        sources.open_tree(source)
+    except SourceUnavailable:
+        return True
+    return False
+
+
 @pytest.mark.source
 def test_the_real_site_has_unique_ids_and_no_dead_link(built: Path, checks: ModuleType) -> None:
     assert checks.check_ids_and_links(built) > 1000
@@ -121,12 +133,20 @@ def test_every_step_has_its_panes_its_badge_and_its_table(built: Path) -> None:
     for walk in catalog.registry().values():
         page = BeautifulSoup((built / f"walkthroughs/{walk.id}/index.html").read_text("utf-8"), "html.parser")
         assert len(page.select("table.pw-evidence")) == len(walk.steps)
-        assert not page.select(".pw-missing")
+        missing = {str(pane["data-source"]) for pane in page.select(".pw-missing")}
+        assert missing == {step.source for step in walk.steps if absent(step.source)}
         for step in walk.steps:
             assert page.find("h2", id=f"step-{step.slug}"), step.id
             pair = page.find(id=f"pair-{step.slug}")
             assert pair is not None
-            for side in ("upstream", "port") if "@" in step.source else ("upstream",):
+            if absent(step.source):
+                figures = pair.select(".pw-missing")
+                assert figures, step.id
+                commit = sources.pins()[step.source].digest.removeprefix("git:")
+                assert all(f"/blob/{commit}/src/" in str(figure) for figure in figures)
+                assert all("pagewalk fetch" in figure.get_text() for figure in figures)
+            sides = ("upstream", "port") if "@" in step.source else ("upstream",)
+            for side in sides[1:] if absent(step.source) else sides:
                 assert pair.select(f".pw-{side} .pw-line[data-links]"), (step.id, side)
         assert len(page.select("a.pw-badge")) >= len(walk.steps)
 
@@ -137,7 +157,7 @@ def test_every_step_of_upstream_code_has_a_line_that_lights_up_on_both_sides(bui
     for walk in catalog.registry().values():
         page = BeautifulSoup((built / f"walkthroughs/{walk.id}/index.html").read_text("utf-8"), "html.parser")
         for step in walk.steps:
-            if "@" not in step.source:
+            if "@" not in step.source or absent(step.source):
                 continue  # plain Python beside a kernel: some steps show two different things on purpose
             pair = page.find(id=f"pair-{step.slug}")
             assert pair is not None

@@ -21,16 +21,31 @@ STEPS = list(steps().values())
 SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 each_step = pytest.mark.parametrize("step", STEPS, ids=lambda step: step.id)
 SIM = Backend("sim")
-LEAST = {"paged-reference": 6, "vllm-classic": 16}
+LEAST = {
+    "paged-reference": 6, "vllm-classic": 24, "vllm-writers": 7, "vllm-live": 22, "tiny-vllm": 18, "block-lifetime": 9,
+}  # fmt: skip
 # Concepts that a step shows on the left only: the kernels have nothing of the kind.
 LEFT_ONLY = {
     "paged-reference/dense": {"dense-attention"},  # a kernel never sees rows that lie together
     "paged-reference/sharing": {"prefix-sharing"},  # the pool's business
     "vllm-classic/slots": {"slot-formula"},  # Python made the slots
     "vllm-classic/x": {"x-view"},  # a view of a tensor
+    # Python's side of the cache: a shape, an order of axes, and the call
+    "vllm-writers/strides": {"flash-cache-shape", "flash-stride-order", "kv-cache-update"},
+    "vllm-live/padding": {"runner-pad"},  # the model runner's business
+    # The pool's business: kernels read what it decided.
+    "block-lifetime/on-demand": {"block-pool", "block-table-growth"},
+    "block-lifetime/edges": {"block-table-growth"},
+    "block-lifetime/unsorted": {"block-table-growth"},
+    "block-lifetime/shared-prefix": {"prefix-sharing", "block-pool"},
+    "block-lifetime/copy-on-write": {"block-table-growth", "prefix-sharing"},
+    "block-lifetime/reuse": {"block-pool"},
+    "block-lifetime/empty-pool": {"block-pool", "block-table-growth"},
+    "block-lifetime/in-use": {"block-pool", "block-table-growth"},
+    "block-lifetime/fragmentation": {"fragmentation"},
 }
 # Regions that no step reads as such: a reader reaches them through the inner ones, or sees them around.
-NOT_READ = {"key-loop", "reshape-and-cache", "v1-launcher", "v1-op"}
+NOT_READ = {"key-loop", "reshape-and-cache", "v1-launcher", "v2-launcher", "reshape-and-cache-flash"}
 # One worker runs them all: each step runs once for this module.
 pytestmark = pytest.mark.xdist_group("catalog")
 
@@ -113,7 +128,24 @@ def test_the_exceptions_above_are_real() -> None:
 
 @pytest.mark.parametrize(
     "port",
-    ["kernels/vllm/classic_v1.py", "kernels/vllm/attention_kernels.py", "kernels/vllm/cache.py", "kernels/gather.py"],
+    [
+        "kernels/vllm/classic_v1.py",
+        "kernels/vllm/classic_v2.py",
+        "kernels/vllm/attention_kernels.py",
+        "kernels/vllm/cache.py",
+        "kernels/vllm/cache_fixed.py",
+        "kernels/vllm/cache_flash.py",
+        "kernels/gather.py",
+        "kernels/vllm/paged_2d.py",
+        "kernels/vllm/flash_layout.py",
+        "kernels/vllm/flash_forward.py",
+        "kernels/vllm/slot_mapping.py",
+        "kernels/vllm/copy_blocks.py",
+        "kernels/tiny_vllm/paged.py",
+        "kernels/tiny_vllm/general.py",
+        "kernels/tiny_vllm/scatter.py",
+        "kernels/tiny_vllm/block_table.py",
+    ],
 )
 def test_every_region_of_a_port_is_read_by_some_step(port: str) -> None:
     read = {concept for step in STEPS for concept in step.reads}

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from kernels.errors import BackendUnavailable
 from kernels.kernel import Backend, cuda_unavailable
 from walkthroughs import digest, evidence, mutations, records, runner
 from walkthroughs.mutations import MUTATIONS
-from walkthroughs.step import Walkthrough
+from walkthroughs.step import Walkthrough, steps
 from walkthroughs.workbench import Workbench
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,7 +47,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def put(*walkthroughs: Walkthrough, chosen: tuple[mutations.Mutation, ...] = MUTATIONS[-2:]) -> None:
         monkeypatch.setattr(records, "registry", lambda: {w.id: w for w in walkthroughs})
         monkeypatch.setattr(mutations, "MUTATIONS", chosen)
-        monkeypatch.setattr(mutations, "control", lambda backend: [])
+        monkeypatch.setattr(mutations, "control_tasks", lambda backend: [])
 
     return put
 
@@ -106,9 +107,20 @@ def test_a_survivor_is_written_down_and_fails(tmp_path: Path, tiny: Any, capsys:
 
 def test_a_failed_control_fails(tmp_path: Path, tiny: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     tiny(tour("one", good))
-    monkeypatch.setattr(mutations, "control", lambda backend: ["step x on sim"])
+    monkeypatch.setattr(mutations, "control_tasks", lambda backend: [(0, "one/good-0"), (1, "x")])
+    monkeypatch.setattr(mutations, "control_one", lambda backend, number, step: f"step {step}" if number else None)
     assert not records.record_mutations(SIM, tmp_path)
-    assert "control FAILED: step x on sim" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "control FAILED: step x" in out
+    assert "good-0" not in out
+
+
+def test_several_jobs_give_the_same_records(tmp_path: Path) -> None:
+    # Real steps: a process of its own finds them in the catalog, not in this test.
+    chosen = [step for step in steps().values() if step.walkthrough == "paged-reference"][:3]
+    found = list(records._each(partial(records._run_step, "sim"), chosen, 2))
+    assert [(record.step, record.status) for record in found] == [(step.id, "passed") for step in chosen]
+    assert [record.checks for record in found] == [runner.run(step, SIM).checks for step in chosen]
 
 
 def test_the_digest_of_the_mutations(monkeypatch: pytest.MonkeyPatch) -> None:

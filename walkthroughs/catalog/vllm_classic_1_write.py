@@ -21,6 +21,7 @@ you read here. On the left stand vLLM's own lines. On the right stands our port,
 
 First the write path: `reshape_and_cache` puts a token's key and value into its slot. Then the launch.
 Then the kernel, in its own order: two passes over the blocks, the keys first, the values second.
+Last comes the second version, v2: a long sequence cut into partitions, and the kernel that merges them.
 
 The case, unless a step says otherwise: two sequences of 70 and 9 tokens, 4 query heads on 2 KV heads,
 head size 64, blocks of 16 tokens, float16, blocks laid out at random. All unused places hold NaN.

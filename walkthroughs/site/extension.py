@@ -22,7 +22,15 @@ _PRIORITY = 28
 
 
 def _walkthrough(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
-    return render.walkthrough_lines(data.walkthrough(at.argument()), at.root, stash)
+    lines = render.walkthrough_lines(data.walkthrough(at.argument()), at.root, stash)
+    # A step's prose may show a drawing, and nothing else.
+    return list(expand(lines, lambda inner: _drawing(inner, data, stash)))
+
+
+def _drawing(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    if at.name != "svg":
+        raise BadDirective(at.line, "only svg may stand in a step's prose")
+    return _svg(at, data, stash)
 
 
 def _concept(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache, cached_property
 
-from annotate import concepts, spans
+from annotate import concepts, sources, spans
 from walkthroughs import digest, evidence, runner
 from walkthroughs import step as catalog
 
@@ -96,7 +96,7 @@ class ProjectData:
             raise UnknownPageItem("concept", name, table)
         this = table[name]
         left: list[code.Figures] = []
-        for source in spans.sources():
+        for source in _recorded():
             if name in spans.spans(source):
                 # A number keeps line ids apart where two releases have the same lines.
                 left.append(code.source_figures(source, [name], f"{name}-{len(left)}" if left else name))
@@ -121,8 +121,14 @@ class ProjectData:
         return code.panes([left], code.own_figures(port, [concept], concept))
 
 
+def _recorded() -> list[str]:
+    """The sources with spans, in the order of the pins: vLLM's before tiny-vllm's."""
+    known = spans.sources()
+    return [pin for pin in sources.pins() if pin in known]
+
+
 def _home(concept: str) -> str:
-    for source in spans.sources():
+    for source in _recorded():
         for span in spans.spans(source).get(concept, ()):
             return f"`{span.path.rpartition('/')[2]}`"
     return "Our own code"
