@@ -105,7 +105,10 @@ class Crew(threading.local):
     def hire(self, hub: Any) -> Any:
         """A greenlet that takes `machine, lane, args`; what it raises comes out in `hub`."""
         if not self.idle:
-            return greenlet.greenlet(_serve)
+            worker = greenlet.greenlet(_serve)
+            # Started empty-handed: a greenlet keeps the arguments of its first switch for life.
+            worker.switch()
+            return worker
         worker = self.idle.pop()
         worker.parent = hub
         return worker
@@ -114,12 +117,12 @@ class Crew(threading.local):
 _crew = Crew()
 
 
-def _serve(machine: Machine, lane: Lane, args: tuple[Any, ...]) -> None:
+def _serve() -> None:
     """The life of a greenlet: one launch after another."""
     while True:
+        machine, lane, args = greenlet.getcurrent().parent.switch()
         machine.thread(lane, args)
         del machine, lane, args
-        machine, lane, args = greenlet.getcurrent().parent.switch()
 
 
 class Machine:

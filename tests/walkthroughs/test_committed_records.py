@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from walkthroughs import evidence, records
+from walkthroughs import evidence, hardware, records
 from walkthroughs.evidence import Evidence
 from walkthroughs.mutations import MUTATIONS
 from walkthroughs.step import Step, registry, steps
@@ -64,7 +64,7 @@ def test_no_record_of_a_step_that_is_gone(committed: dict[str, Evidence]) -> Non
 
 
 def test_no_file_beside_the_records() -> None:
-    known = {f"{name}.json" for name in registry()} | {records.MUTATIONS_FILE, "pending.toml"}
+    known = {f"{name}.json" for name in registry()} | {records.MUTATIONS_FILE, hardware.FILE, "pending.toml"}
     assert {path.name for path in evidence.EVIDENCE.glob("*")} - known == set()
 
 

@@ -70,16 +70,28 @@ def test_good_launches_leave_as_many_threads_as_the_largest_block_has():
         assert live_greenlets() == before
 
 
-def test_waiting_threads_hold_nothing_of_the_launch():
+@pytest.mark.parametrize("before", [0, 32, 96])
+def test_waiting_threads_hold_nothing_of_the_launch(before):
     class Token:
         pass
 
-    token, array = Token(), np.zeros(70)
-    held = weakref.ref(token), weakref.ref(array)
-    launch(lambda token, array: cuda.syncthreads(), 1, 70, (token, array))
-    del token, array
-    gc.collect()
-    assert [ref() for ref in held] == [None, None]
+    held = []
+
+    def work():
+        # An OS thread of its own has no waiting threads yet but those of the launch before.
+        if before:
+            launch(lambda: cuda.syncthreads(), 1, before, ())
+        token, array = Token(), np.zeros(70)
+        held.extend([weakref.ref(token), weakref.ref(array)])
+        launch(lambda token, array: cuda.syncthreads(), 1, 70, (token, array))
+        del token, array
+        gc.collect()
+        held.append([ref() for ref in held])
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    worker.join()
+    assert held[-1] == [None, None]
 
 
 def test_each_os_thread_has_its_own_waiting_threads():

@@ -49,7 +49,7 @@ def test_read_shows_both_panes(json_rows: Rows, run_cli: RunCli, vllm_024: objec
     done = run_cli("read", "block-table-walk", env={"COLUMNS": columns})
     assert done.returncode == 0, done.stderr
     (concept,) = json_rows(run_cli("read", "block-table-walk", "--json"), "concepts")
-    region = concept["regions"][0]
+    region = next(region for region in concept["regions"] if "attention_kernels" in region["path"])
     text = (ROOT / region["path"]).read_text().splitlines()
     ours = range(region["first"], region["last"] + 1)
     code = [line for line in ours if "region" not in text[line - 1]]
