@@ -75,9 +75,7 @@ def constexpr(
 def table_index(slot, layer, logical_block_idx):  # type: ignore[no-untyped-def]
     """Slot, layer, logical block: the place of one entry in the flat table."""
     return slot * N_LAYERS * MAX_BLOCKS_PER_SEQ + layer * MAX_BLOCKS_PER_SEQ + logical_block_idx
-
-
-# endregion
+    # endregion
 
 
 # region: k-address
@@ -85,9 +83,7 @@ def table_index(slot, layer, logical_block_idx):  # type: ignore[no-untyped-def]
 def block_start(physical_block):  # type: ignore[no-untyped-def]
     """The first byte of a block. C++ multiplies two ints here; Numba would widen, so the cast cuts as int does."""
     return int32(int64(physical_block) * BLOCK_BYTES)
-
-
-# endregion
+    # endregion
 
 
 @kernel(constexpr)

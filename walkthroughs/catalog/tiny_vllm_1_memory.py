@@ -232,7 +232,8 @@ def step_free_list(bench: Workbench) -> None:
     That is cheap, and it means that a block which was just returned is the next to be used.
 
     Each layer of each sequence takes blocks of its own: with a prompt of 17 tokens, two blocks a layer, 32 in
-    all. vLLM does it otherwise. There one number counts for every layer, and each layer has a cache of its own.
+    all. vLLM does it otherwise. There one number counts for all layers of a group, and each layer has a cache of
+    its own.
 
     The slots can never hold more than 2 × 16 × 128 = 4,096 blocks. Of 65,536, that is one in sixteen. Most of
     the 2 GiB is never touched.
