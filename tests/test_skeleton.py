@@ -164,8 +164,8 @@ def test_simt_imports_numpy_and_greenlet_only() -> None:
 
 
 def test_ports_import_layout_and_numba_only() -> None:
-    """Beside them: decorators, errors, their neighbours, NumPy for their host code, and torch in `ops`."""
-    ours = ("kernels.layout", "kernels.kernel", "kernels.errors", "kernels.vllm")
+    """Beside them: decorators, errors, number formats, their neighbours, NumPy for host code, and torch in `ops`."""
+    ours = ("kernels.layout", "kernels.kernel", "kernels.errors", "kernels.numbers", "kernels.vllm")
     for path in sorted((ROOT / "kernels" / "vllm").rglob("*.py")):
         allowed = {"numba", "numpy"} | ({"torch"} if path.name == "ops.py" else set())
         for module in imports_of(path):

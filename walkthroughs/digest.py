@@ -66,7 +66,7 @@ def _step(step: Step) -> list[str]:
     # A later part of a walkthrough takes its case from an earlier part.
     earlier = sorted(_catalog_imports(path))
     # Cases and oracles: whatever of `kernels` these modules import.
-    truth = sorted({file for module in (path, *earlier) for file in port_files(module)} - {path})
+    truth = sorted({file for module in (path, *earlier) for file in port_files(module)} - {path, *earlier})
     return [own, *(_shared(name, "") for name in earlier), *(_module(name) for name in (*truth, WORKBENCH))]
 
 

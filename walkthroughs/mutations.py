@@ -23,33 +23,26 @@ from walkthroughs.workbench import Bench
 
 ROOT = Path(__file__).resolve().parent.parent
 V1, BODY, UTILS = (f"kernels/vllm/{name}.py" for name in ("classic_v1", "attention_kernels", "attention_utils"))
-V2, FLASH, FIXED = (f"kernels/vllm/{name}.py" for name in ("classic_v2", "cache_flash", "cache_fixed"))
 PAGED_2D, SLOTS, LAYOUT, COPY = (
     f"kernels/vllm/{name}.py" for name in ("paged_2d", "slot_mapping", "flash_layout", "copy_blocks")
 )
-WRITER, GATHER = "kernels/vllm/cache.py", "kernels/gather.py"
-TINY, TINY_GENERAL, TINY_WRITES = (f"kernels/tiny_vllm/{name}.py" for name in ("paged", "general", "scatter"))
 BARRIER = "cuda.syncthreads()"
-# From the file with the fault to the file with the kernel that is launched.
-CALLERS = {UTILS: (BODY, V1), BODY: (V1,), WRITER: (), GATHER: (), V2: (), FLASH: (), FIXED: ()}
-CALLERS |= dict.fromkeys((PAGED_2D, SLOTS, LAYOUT, COPY), ())
+# From a file with device functions only to the file with the kernel that is launched.
+CALLERS = {UTILS: (BODY, V1), BODY: (V1,)}
 ENTRIES = {
     V1: "paged_attention_v1_kernel",
-    V2: "paged_attention_v2_reduce_kernel",
-    WRITER: "reshape_and_cache_kernel",
-    FLASH: "reshape_and_cache_flash_kernel",
-    FIXED: "reshape_and_cache_fixed_kernel",
-    GATHER: "gather_kernel",
+    "kernels/gather.py": "gather_kernel",
+    "kernels/tiny_vllm/general.py": "general_attention_kernel",
+    "kernels/tiny_vllm/paged.py": "tiny_attention_kernel",
+    "kernels/tiny_vllm/scatter.py": "write_prefill_kernel",
+    "kernels/vllm/cache.py": "reshape_and_cache_kernel",
+    "kernels/vllm/cache_fixed.py": "reshape_and_cache_fixed_kernel",
+    "kernels/vllm/cache_flash.py": "reshape_and_cache_flash_kernel",
+    "kernels/vllm/classic_v2.py": "paged_attention_v2_reduce_kernel",
+    COPY: "copy_blocks_kernel",
+    LAYOUT: "gather_kv_kernel",
     PAGED_2D: "kernel_paged_attention_2d",
     SLOTS: "compute_slot_mapping_kernel",
-    LAYOUT: "gather_kv_kernel",
-    COPY: "copy_blocks_kernel",
-}
-CALLERS |= {TINY: (), TINY_GENERAL: (), TINY_WRITES: ()}
-ENTRIES |= {
-    TINY: "tiny_attention_kernel",
-    TINY_GENERAL: "general_attention_kernel",
-    TINY_WRITES: "write_prefill_kernel",
 }
 
 
@@ -92,7 +85,7 @@ MUTATIONS = load()
 
 def mutant(mutation: Mutation) -> Kernel:
     """The kernel with the fault in it; raises MutationError when the text to change is not there."""
-    chain = (mutation.file, *(CALLERS[mutation.file] if mutation.through is None else mutation.through))
+    chain = (mutation.file, *(CALLERS.get(mutation.file, ()) if mutation.through is None else mutation.through))
     scope = _load(mutation.file, _changed(mutation), mutation.id)
     for file in chain[1:]:
         # A caller finds its device functions through its module's globals.

@@ -78,7 +78,7 @@ def test_a_port_is_shown_with_what_it_imports_and_its_own_file_first() -> None:
 
 
 def test_files_without_the_concept_have_no_pane() -> None:
-    assert code.own_figures(code.ports(), ["flash-forward"], "s") == code.Figures()
+    assert code.own_figures(code.ports(), ["unified-reduce"], "s") == code.Figures()
 
 
 def test_names_are_identifiers_of_linked_lines_without_comments() -> None:

@@ -29,6 +29,7 @@ FIRST, SECOND = (f"walkthroughs/catalog/vllm_classic_{part}.py" for part in ("1_
 STEPS = ("vllm-classic/slots", "vllm-classic/grid", "vllm-classic/qk-dot", "paged-reference/tail")
 EVERY_PORT, EVERY_STEP = ({(name.split("/")[1], key) for name in STEPS} for key in ("port", "step"))
 V1_STEPS = {("grid", "port"), ("qk-dot", "port")}
+CLASSIC = {("slots", "step"), ("grid", "step"), ("qk-dot", "step")}
 Digests = dict[str, dict[str, str]]
 
 # Whatever a Python version might spell in its own way.
@@ -136,20 +137,21 @@ def test_comments_docstrings_and_white_space_do_not_count(copied: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "old", "new", "expected"),
     [
-        (BODY, "qk_max = float32(-FLT_MAX)", "qk_max = float32(FLT_MAX)", V1_STEPS),
-        (UTILS, "even = a[0] * b[0]", "even = a[0] * b[1]", V1_STEPS),
-        (V1, "grid = (num_heads, num_seqs, 1)", "grid = (num_heads, num_seqs, 2)", V1_STEPS),
+        # The first part of vllm-classic calls v1's host function, so its own steps depend on v1 too.
+        (BODY, "qk_max = float32(-FLT_MAX)", "qk_max = float32(FLT_MAX)", V1_STEPS | CLASSIC),
+        (UTILS, "even = a[0] * b[0]", "even = a[0] * b[1]", V1_STEPS | CLASSIC),
+        (V1, "grid = (num_heads, num_seqs, 1)", "grid = (num_heads, num_seqs, 2)", V1_STEPS | CLASSIC),
         ("kernels/vllm/cache.py", "slot_idx < 0", "slot_idx < 1", {("slots", "port")}),
         ("kernels/gather.py", "token_idx >= seq_len", "token_idx > seq_len", {("tail", "port")}),
-        ("kernels/layout.py", "VECTOR_BYTES = 16", "VECTOR_BYTES = 32", EVERY_PORT),
-        ("kernels/oracle.py", "1e-6", "1e-7", EVERY_STEP),
+        ("kernels/layout.py", "VECTOR_BYTES = 16", "VECTOR_BYTES = 32", EVERY_PORT | CLASSIC),
+        ("kernels/oracle.py", "1e-6", "1e-7", {("qk-dot", "step"), ("tail", "step")}),
         ("kernels/cases.py", "GROUP_BYTES = 16", "GROUP_BYTES = 8", EVERY_STEP),
         ("walkthroughs/workbench.py", "error <= tolerance", "error < tolerance", EVERY_STEP),
         (SECOND, "head_idx == 3 and token_idx", "head_idx == 2 and token_idx", {("qk-dot", "step")}),
         (SECOND, "SCORE = 3e-6", "SCORE = 3e-5", {("qk-dot", "step")}),
         (FIRST, "seed=1", "seed=2", {("slots", "step"), ("grid", "step"), ("qk-dot", "step")}),
         (FIRST, '"cells of the grid', '"all cells of the grid', {("grid", "step")}),
-        ("kernels/reference.py", "math.exp", "math.exp2", {("tail", "anchors")}),
+        ("kernels/reference.py", "math.exp", "math.exp2", {("tail", "anchors"), ("tail", "step")}),
         # What launches and watches a kernel is no part of it, nor is what shows it.
         ("kernels/kernel.py", "MAX_THREADS = 1024", "MAX_THREADS = 512", set()),
         ("kernels/probe.py", "KEYS = 4", "KEYS = 5", set()),
