@@ -58,14 +58,13 @@ class FlashAttentionMetadata:
 # region: flash-metadata-build
 def build(common: CommonAttentionMetadata) -> FlashAttentionMetadata:
     """Return the backend's metadata: the block table changes its name, nothing else."""
-    block_table_tensor = common.block_table_tensor
     return FlashAttentionMetadata(
         num_actual_tokens=common.num_actual_tokens,
         max_query_len=common.max_query_len,
         query_start_loc=common.query_start_loc,
         max_seq_len=common.max_seq_len,
         seq_lens=common.seq_lens,
-        block_table=block_table_tensor,
+        block_table=common.block_table_tensor,
         slot_mapping=common.slot_mapping,
     )
 
@@ -126,33 +125,33 @@ def forward(
     if attn_metadata is None:
         output[:] = 0
         return output
-    num_actual_tokens = attn_metadata.num_actual_tokens
+    meta = attn_metadata
+    # A padded batch has more rows than tokens.
+    rows = slice(0, meta.num_actual_tokens)
     # region: flash-split
     key_cache, value_cache = split(kv_cache, query.shape[-1])
     # endregion
 
     # region: flash-take-table
-    cu_seqlens_q = attn_metadata.query_start_loc
-    seqused_k = attn_metadata.seq_lens
-    max_seqlen_q = attn_metadata.max_query_len
-    max_seqlen_k = attn_metadata.max_seq_len
-    block_table = attn_metadata.block_table
+    first_rows, lengths = meta.query_start_loc, meta.seq_lens
+    most_rows, longest = meta.max_query_len, meta.max_seq_len
+    table = meta.block_table
     # endregion
     # region: flash-call
     flash_attn_varlen_func(
-        q=query[:num_actual_tokens],
+        q=query[rows],
         k=key_cache,
         v=value_cache,
-        out=output[:num_actual_tokens],
-        cu_seqlens_q=cu_seqlens_q,
-        max_seqlen_q=max_seqlen_q,
-        seqused_k=seqused_k,
-        max_seqlen_k=max_seqlen_k,
+        out=output[rows],
+        cu_seqlens_q=first_rows,
+        max_seqlen_q=most_rows,
+        seqused_k=lengths,
+        max_seqlen_k=longest,
         softmax_scale=scale,
         # The window counts the tokens to the left of the query; the query itself comes on top.
         window_size=(-1, -1) if not sliding_window else (sliding_window - 1, 0),
         # region: flash-block-table
-        block_table=block_table,
+        block_table=table,
         # endregion
         backend=backend,
         entry=entry,

@@ -123,7 +123,7 @@ def kernel_paged_attention_2d(
         acc[i] = float32(0)
     # endregion
 
-    block_table_offset = seq_idx * block_table_stride
+    block_table_offset = block_table_stride * seq_idx
     seq_len = seq_lens_ptr[seq_idx]
     context_len = seq_len - 1
     # region: paged-2d-loop
@@ -142,7 +142,7 @@ def kernel_paged_attention_2d(
         # A thread looks one token up. A tile may span two physical blocks, whatever their size.
         if thread_idx < BLOCK_SIZE:
             abs_token_idx = start_n + thread_idx
-            l_block_idx = abs_token_idx // PHYSICAL_BLOCK_SIZE
+            l_block_idx = (start_n + thread_idx) // PHYSICAL_BLOCK_SIZE
             # Triton looks tokens behind the end up as well, and never uses what it finds.
             # A row that is exactly full would be read past its end, so the port asks first.
             physical = int64(0)
@@ -165,7 +165,7 @@ def kernel_paged_attention_2d(
             # region: paged-2d-k
             k_offset = (
                 p_block_idx[offs_n] * stride_k_cache_0
-                + kv_head_idx * stride_k_cache_1
+                + stride_k_cache_1 * kv_head_idx
                 + offs_d // x * stride_k_cache_2
                 + internal_offsets * stride_k_cache_3
                 + offs_d % x * stride_k_cache_4
@@ -184,7 +184,7 @@ def kernel_paged_attention_2d(
             # region: paged-2d-v
             v_offset = (
                 p_block_idx[offs_n] * stride_v_cache_0
-                + kv_head_idx * stride_v_cache_1
+                + stride_v_cache_1 * kv_head_idx
                 + offs_d * stride_v_cache_2
                 + internal_offsets * stride_v_cache_3
             )

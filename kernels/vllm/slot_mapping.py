@@ -49,13 +49,13 @@ def compute_slot_mapping_kernel(
     end_idx = int64(query_start_loc_ptr[req_idx + 1])
 
     # Over all ranks together a block holds that many times more tokens.
-    virtual_block_size = KV_CACHE_BLOCK_SIZE * TOTAL_CP_WORLD_SIZE
-    row_offset = req_idx * block_table_stride
+    virtual_block_size = TOTAL_CP_WORLD_SIZE * KV_CACHE_BLOCK_SIZE
+    row_offset = block_table_stride * req_idx
     # Triton moves 1024 tokens at once; here a thread takes one, then the one blockDim further on.
     for offsets in range(start_idx + cuda.threadIdx.x, end_idx, cuda.blockDim.x):
         pos = positions_ptr[offsets]
-        virtual_block_indices = pos // virtual_block_size
-        virtual_block_offsets = pos - virtual_block_indices * virtual_block_size
+        virtual_block_offsets = pos % virtual_block_size
+        virtual_block_indices = (pos - virtual_block_offsets) // virtual_block_size
         # region: slot-rank
         is_local = virtual_block_offsets // CP_KV_CACHE_INTERLEAVE_SIZE % TOTAL_CP_WORLD_SIZE == TOTAL_CP_RANK
         local_block_offsets = (
@@ -68,8 +68,8 @@ def compute_slot_mapping_kernel(
         slot_ids = int64(PAD_ID)
         if is_local:
             block_numbers = int64(block_table_ptr[row_offset + block_indices])
-            slot_offsets = local_block_offsets % block_size
-            slot_ids = block_numbers * block_size + slot_offsets
+            slot_offsets = int64(local_block_offsets % block_size)
+            slot_ids = slot_offsets + block_numbers * block_size
         slot_mapping_ptr[offsets] = slot_ids
         # endregion
 
