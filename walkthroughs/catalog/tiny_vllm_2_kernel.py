@@ -275,7 +275,7 @@ def step_race(bench: Workbench) -> None:
 
     We can compute the wrong answer beforehand, and get it.
 
-    On a GPU without a nap the kernel was right in each of 500 runs. That proves nothing. With one more barrier
+    On a GPU without a nap the kernel may be right in every run you try. That proves nothing. With one more barrier
     it is right under every delay.
     """
     exact = oracle.attention(CASE)
