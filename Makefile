@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 GPU_STAMP := $(VENV)/.gpu-extra
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help setup gpu-extra serve site browser test check format gpu-records bench
+.PHONY: help setup gpu-extra serve site browser test check format gpu-records hardware-record bench
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,8 @@ endef
 gpu-records:  ## run every step on this machine's GPU and write docs/evidence/
 	$(call on_gpu_machine,walkthroughs.records)
 
+hardware-record:  ## hold the SIMT machine's verdicts against compute-sanitizer and ncu on this machine's GPU
+	$(call on_gpu_machine,walkthroughs.hardware)
+
 bench:  ## measure the ports on this machine's GPU
-	@test -f kernels/bench.py || { echo "The benchmark (kernels/bench.py) is not part of this release yet." >&2; exit 2; }
 	$(call on_gpu_machine,kernels.bench)

@@ -18,7 +18,7 @@ case "$*" in
   "-m venv --clear "*) mkdir -p "$4/bin"; cp "$0" "$4/bin/python"; echo "venv" >> "$LOG" ;;
   "-m pip "*) shift 3; echo "pip $*" >> "$LOG"; [[ -z "$PIP_FAILS" ]] ;;
   "-c "*torch*) exit 1 ;;
-  "-m walkthroughs"*) echo "$0 $*" >> "$LOG" ;;
+  "-m walkthroughs"*|"-m kernels"*) echo "$0 $*" >> "$LOG" ;;
   *) exec {real} "$@" ;;
 esac
 """
@@ -155,8 +155,10 @@ def test_gpu_records_sets_up_where_python_lacks_something(checkout: Checkout) ->
     assert checkout.installed[3:] == [".venv/bin/python -m walkthroughs.records"]
 
 
-def test_bench_says_when_there_is_none(checkout: Checkout) -> None:
-    done = checkout.make("bench")
-    assert done.returncode != 0
-    assert "not part of this release" in done.stderr
-    assert checkout.installed == []
+@pytest.mark.parametrize(
+    ("target", "module"), [("bench", "kernels.bench"), ("hardware-record", "walkthroughs.hardware")]
+)
+def test_what_measures_sets_up_where_python_has_no_numba(checkout: Checkout, target: str, module: str) -> None:
+    done = checkout.make(target)
+    assert done.returncode == 0, done.stderr
+    assert checkout.installed[3:] == [f".venv/bin/python -m {module}"]
