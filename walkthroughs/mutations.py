@@ -147,7 +147,7 @@ def control(backend: str) -> list[str]:
 
 def control_tasks(backend: str) -> list[tuple[int, str]]:
     """What `control` runs: each bench (by its place in `benches`) with each step that a barrier mutation names."""
-    barriers = {step for mutation in MUTATIONS if mutation.old == BARRIER for step in mutation.steps}
+    barriers = {step for mutation in MUTATIONS if mutation.old.strip() == BARRIER for step in mutation.steps}
     return [(number, step_id) for number, _ in enumerate(benches(backend)) for step_id in sorted(barriers)]
 
 
