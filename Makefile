@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 GPU_STAMP := $(VENV)/.gpu-extra
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help setup gpu-extra serve site browser test check format gpu-records hardware-record bench
+.PHONY: help setup gpu-extra serve site browser test check format gpu-records hardware-record grid-record bench
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ gpu-records:  ## run every step on this machine's GPU and write docs/evidence/
 
 hardware-record:  ## hold the SIMT machine's verdicts against compute-sanitizer and ncu on this machine's GPU
 	$(call on_gpu_machine,walkthroughs.hardware)
+
+grid-record:  ## run the ops over vLLM's test parameters and our matrix on this machine's GPU
+	$(call on_gpu_machine,walkthroughs.grid)
 
 bench:  ## measure the ports on this machine's GPU
 	$(call on_gpu_machine,kernels.bench)

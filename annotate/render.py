@@ -98,6 +98,7 @@ def excerpt(
         if not 1 <= first <= last <= count:
             raise RangeOutside(path, first, last, count)
     hunks = _merge([(max(1, first - context), min(count, last + context)) for first, last, _ in ranges])
+    hunks = _close(hunks, lambda number: hide(lines[number - 1]))
     shown = [n for first, last in hunks for n in range(first, last + 1) if not hide(lines[n - 1])]
     pieces = _pieces(text, language)
     return Excerpt(
@@ -125,6 +126,17 @@ def _merge(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             merged.append((first, last))
     return merged
+
+
+def _close(hunks: list[tuple[int, int]], hidden: Callable[[int], bool]) -> list[tuple[int, int]]:
+    """Join hunks with nothing between them but lines that are left out anyway."""
+    closed = hunks[:1]
+    for first, last in hunks[1:]:
+        if all(map(hidden, range(closed[-1][1] + 1, first))):
+            closed[-1] = closed[-1][0], last
+        else:
+            closed.append((first, last))
+    return closed
 
 
 def _links(number: int, ranges: list[tuple[int, int, str]]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from numba import cuda
 
 from kernels import bench_simt, layout
 from kernels.kernel import Kernel, compile_cuda, cuda_unavailable, quiet_occupancy
+from kernels.tiny_vllm import table_copy
 from kernels.vllm import cache, check, classic_v1
 
 REPEATS = 20
@@ -56,6 +57,13 @@ def _gpu() -> None:
     spent = _microseconds(run)
     print(f"{'reshape_and_cache, 16,384 tokens':36} {spent:9.0f} {moved / spent / 1e6:11.2f} "
           f"{moved / spent / 1e6 / ceiling:8.0%}")  # fmt: skip
+    print(_table_line(table_copy.measure(table_copy.Gpu(*table_copy.crossing()))))
+
+
+def _table_line(times: table_copy.CopyTimes) -> str:
+    """tiny-vllm's way to keep its block table on the GPU, and two that do less."""
+    return (f"{'tiny-vllm, its table in each layer':36} {times.every_layer.median:9.0f}   "
+            f"us a decode step; once {times.once.median:.0f}, changed entries {times.together.median:.0f}")  # fmt: skip
 
 
 def _decode(batch: int, context: int, heads: int, kv_heads: int, head_size: int) -> tuple[Callable[[], None], int]:
@@ -76,7 +84,11 @@ def _decode(batch: int, context: int, heads: int, kv_heads: int, head_size: int)
     shared = layout.v1_shared_bytes(context, BLOCK_SIZE, head_size)
     strides = (heads * head_size, layout.kv_block_stride(kv_heads, head_size, BLOCK_SIZE),
                layout.kv_head_stride(head_size, BLOCK_SIZE))  # fmt: skip
-    args = (out, q, k_cache, v_cache, kv_heads, np.float32(head_size**-0.5), tables, lengths, blocks, slopes, *strides)
+    scales = (cuda.to_device(np.ones(1, np.float32)),) * 2
+    args = (
+        out, q, k_cache, v_cache, kv_heads, np.float32(head_size**-0.5), tables, lengths, blocks, slopes, *strides,
+        *scales,
+    )  # fmt: skip
     return _launch(chosen, (heads, batch, 1), 128, shared, args), 2 * 2 * batch * context * kv_heads * head_size
 
 
@@ -88,9 +100,11 @@ def _write(tokens: int, heads: int, head_size: int) -> tuple[Callable[[], None],
     caches = [cuda.device_array(size, np.float16) for _ in range(2)]
     slots = cuda.to_device(rng.permutation(tokens).astype(np.int64))
     stride = heads * head_size
-    args = (key, value, *caches, slots, stride, stride, heads, head_size, BLOCK_SIZE, layout.x_of(2))
+    scales = (cuda.to_device(np.ones(1, np.float32)),) * 2
+    args = (key, value, *caches, slots, stride, stride, heads, head_size, BLOCK_SIZE, layout.x_of(2), *scales)
     threads = layout.writer_threads(heads, head_size, layout.x_of(2))
-    return _launch(cache.reshape_and_cache_kernel, tokens, threads, 0, args), 2 * 2 * 2 * size
+    chosen = cache.reshape_and_cache_kernel.specialise(dtype="float16", kv_cache_dtype="auto")
+    return _launch(chosen, tokens, threads, 0, args), 2 * 2 * 2 * size
 
 
 def _launch(chosen: Kernel, grid: Any, block: int, shared: int, args: tuple[Any, ...]) -> Callable[[], None]:

@@ -39,9 +39,11 @@ def scatter_kernel(k_pool, v_pool, key, value, block_table, num_tokens, block_si
     # endregion
 
 
+# region: signature
 @kernel(lambda HEAD_SIZE: {})
 def gather_kernel(out, q, k_pool, v_pool, block_table, seq_len, block_size, scale):
     """Attention of one query by one thread, block after block; arrays flat, float64."""
+    # endregion
     acc = cuda.local.array(HEAD_SIZE, float64)
     for d in range(HEAD_SIZE):
         acc[d] = float64(0)
@@ -49,10 +51,14 @@ def gather_kernel(out, q, k_pool, v_pool, block_table, seq_len, block_size, scal
     l = float64(0)
 
     # region: gather-loop
+    # region: block-ranges
     num_seq_blocks = (seq_len + block_size - 1) // block_size
+    # endregion
+    # region: block-table-walk
     for block_idx in range(num_seq_blocks):
         # region: gather-lookup
         physical_block_number = block_table[block_idx]
+        # endregion
         # endregion
         for block_offset in range(block_size):
             # region: tail-guard
@@ -60,26 +66,44 @@ def gather_kernel(out, q, k_pool, v_pool, block_table, seq_len, block_size, scal
             if token_idx >= seq_len:
                 break
             # endregion
+            # region: k-address
+            # region: v-address
             slot = physical_block_number * block_size + block_offset
+            # endregion
+            # endregion
+            # region: qk-dot
             score = float64(0)
             for d in range(HEAD_SIZE):
                 score += q[d] * k_pool[slot * HEAD_SIZE + d]
             score *= scale
+            # endregion
 
             # region: online-softmax
+            # region: running-max
             m_new = max(m, score)
+            # endregion
+            # region: running-rescale
+            # region: running-sum
             correction = math.exp(m - m_new)
             p = math.exp(score - m_new)
             l = l * correction + p
+            # endregion
+            # region: accumulate
             for d in range(HEAD_SIZE):
                 acc[d] = acc[d] * correction + p * v_pool[slot * HEAD_SIZE + d]
+            # endregion
+            # endregion
+            # region: running-max
             m = m_new
+            # endregion
             # endregion
     # endregion
 
     # region: final-divide
+    # region: output-write
     for d in range(HEAD_SIZE):
         out[d] = acc[d] / l
+    # endregion
     # endregion
 
 

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ from kernels.errors import BackendUnavailable, LaunchError
 
 MAX_THREADS = 1024
 MAX_SHARED_BYTES = 48 * 1024
+OPT_IN_SHARED_BYTES = 227 * 1024
+"""What a block can have on the SIMT machine after `Launcher.opt_in`: as on Hopper. A GPU is asked."""
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
 BACKENDS = ("cuda", "sim")
@@ -31,7 +33,8 @@ Dim3 = tuple[int, int, int]
 class Backend:
     """Where a launch runs: `cuda`, or `sim` with the order in which the machine runs warps.
 
-    `observers` (`kernels.simt.access.Observer`) are told what a launch on the machine does; `tracer`
+    `stream`: the CUDA stream that launches go to (0: the default one, or what Numba takes for another). `observers`
+    (`kernels.simt.access.Observer`) are told what a launch on the machine does; `tracer`
     (`kernels.simt.record.Recorder`) records chosen threads line by line.
     """
 
@@ -39,12 +42,27 @@ class Backend:
     schedule: str = "in-order"
     observers: tuple[Any, ...] = field(default=(), compare=False)
     tracer: Any = field(default=None, compare=False)
+    stream: Any = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
         if self.name not in BACKENDS:
             raise BackendUnavailable(f"backend = {self.name!r}: must be one of {', '.join(BACKENDS)}")
         if (self.observers or self.tracer) and self.name != "sim":
             raise BackendUnavailable(f"backend = {self.name!r}: only the SIMT machine (sim) can be observed")
+
+    @classmethod
+    def of(cls, backend: str | Backend) -> Backend:
+        """The backend of that name, or the backend itself; raises BackendUnavailable for an unknown name."""
+        return cls(backend) if isinstance(backend, str) else backend
+
+    @property
+    def shared_limit(self) -> int:
+        """Bytes of shared memory that a block can have after an opt-in."""
+        if self.name == "sim":
+            return OPT_IN_SHARED_BYTES
+        from numba import cuda
+
+        return int(cuda.get_current_device().MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
 
 
 @dataclass(frozen=True)
@@ -78,7 +96,7 @@ class Kernel:
 
     def on(self, backend: str | Backend) -> Launcher:
         """The kernel on one backend; raises BackendUnavailable where that backend cannot run."""
-        chosen = Backend(backend) if isinstance(backend, str) else backend
+        chosen = Backend.of(backend)
         if chosen.name == "cuda" and (reason := cuda_unavailable()):
             raise BackendUnavailable(f"backend = 'cuda': {reason}")
         return Launcher(self, chosen)
@@ -106,6 +124,18 @@ class Launcher:
 
     kernel: Kernel
     backend: Backend
+    max_shared: int = MAX_SHARED_BYTES
+
+    def opt_in(self, shared_bytes: int) -> Launcher:
+        """Ask for `shared_bytes` of shared memory, static included, beyond the 48 KiB that every launch may have.
+
+        What `cudaFuncSetAttribute` does in C++. Raises LaunchError for more than a block of this backend can have.
+        """
+        if shared_bytes > (limit := self.backend.shared_limit):
+            raise LaunchError(
+                f"shared_bytes = {shared_bytes}: a block has {limit} at most; shorten the sequence or partition it"
+            )
+        return replace(self, max_shared=max(self.max_shared, shared_bytes))
 
     def __getitem__(self, config: tuple[Any, ...]) -> Callable[..., None]:
         if not isinstance(config, tuple) or not 2 <= len(config) <= 4:
@@ -113,16 +143,16 @@ class Launcher:
         grid, block = _dim3("grid", config[0]), _dim3("block", config[1])
         stream = config[2] if len(config) > 2 else 0
         shared = int(config[3]) if len(config) > 3 else 0
-        check_launch(grid, block, shared)
+        check_launch(grid, block, shared, self.max_shared)
         run = _run_cuda if self.backend.name == "cuda" else _run_sim
         return functools.partial(run, self, grid, block, stream, shared)
 
 
-def check_launch(grid: Dim3, block: Dim3, shared_bytes: int) -> None:
+def check_launch(grid: Dim3, block: Dim3, shared_bytes: int, max_shared: int = MAX_SHARED_BYTES) -> None:
     """Refuse what the hardware would refuse.
 
     Raises LaunchError for an empty or oversized grid, more than 1024 threads in a block, or more
-    than 48 KiB of dynamic shared memory.
+    than `max_shared` bytes of dynamic shared memory: 48 KiB without an opt-in.
     """
     threads = block[0] * block[1] * block[2]
     if min(block) > 0 and threads > MAX_THREADS:
@@ -131,9 +161,9 @@ def check_launch(grid: Dim3, block: Dim3, shared_bytes: int) -> None:
         for axis, size, limit in zip("xyz", sizes, limits, strict=True):
             if not 1 <= size <= limit:
                 raise LaunchError(f"{name}.{axis} = {size}: must be from 1 to {limit}")
-    if not 0 <= shared_bytes <= MAX_SHARED_BYTES:
+    if not 0 <= shared_bytes <= max_shared:
         raise LaunchError(
-            f"shared_bytes = {shared_bytes}: must be from 0 to {MAX_SHARED_BYTES}; shorten the sequence or partition it"
+            f"shared_bytes = {shared_bytes}: must be from 0 to {max_shared}; shorten the sequence or partition it"
         )
 
 
@@ -207,12 +237,27 @@ def _run_cuda(launcher: Launcher, grid: Dim3, block: Dim3, stream: object, share
     check_args(launcher.kernel.fn, args)
     compiled = compile_cuda(launcher.kernel)
     moved = [cuda.to_device(a) if isinstance(a, np.ndarray) else a for a in args]
+    if launcher.max_shared > MAX_SHARED_BYTES:
+        _allow_shared(compiled, moved, shared)
     with quiet_occupancy():
-        compiled[grid, block, stream, shared](*moved)
-        cuda.synchronize()
+        compiled[grid, block, stream or launcher.backend.stream, shared](*moved)
+    if not any(isinstance(a, np.ndarray) for a in args):
+        return  # All on the GPU already: the caller goes on while the kernel runs, as in CUDA.
+    cuda.synchronize()
     for host, dev in zip(args, moved, strict=True):
         if isinstance(host, np.ndarray) and host.flags.writeable:
             dev.copy_to_host(host)
+
+
+def _allow_shared(compiled: Any, args: list[Any], shared: int) -> None:
+    """Let a kernel have more dynamic shared memory than 48 KiB; numba-cuda (0.30.4) has no word for it."""
+    from numba.cuda.cudadrv.driver import binding, driver
+
+    # What the launch would compile anyway; the attribute belongs to the compiled kernel.
+    built = compiled.compile(tuple(compiled.typeof_pyval(arg) for arg in args))
+    function = built._codelibrary.get_cufunc()
+    attribute = binding.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    driver.cuKernelSetAttribute(attribute, shared, function.handle, function.device.id)
 
 
 _COMPILED: dict[tuple[Any, ...], Any] = {}

@@ -55,10 +55,15 @@ def k_load(out, k_cache, block_table, num_blocks, kv_block_stride, kv_head_strid
     thread_group_idx = thread_idx // THREAD_GROUP_SIZE
     thread_group_offset = thread_idx % THREAD_GROUP_SIZE
     total = float32(0)
+    # region: block-table-walk
     for block_idx in range(warp_idx, num_blocks, NUM_WARPS):
+        # region: block-table-lookup
         physical_block_number = int64(block_table[block_idx])
+        # endregion
+        # endregion
         for i in range(NUM_TOKENS_PER_THREAD_GROUP):
             physical_block_offset = (thread_group_idx + i * WARP_SIZE) % BLOCK_SIZE
+            # region: k-address
             head = physical_block_number * kv_block_stride + cuda.blockIdx.x * kv_head_stride
             for j in range(NUM_VECS_PER_THREAD):
                 vec_idx = thread_group_offset + j * THREAD_GROUP_SIZE
@@ -72,6 +77,7 @@ def k_load(out, k_cache, block_table, num_blocks, kv_block_stride, kv_head_strid
                 k_vec = load_vec(k_cache, k_offset)
                 for e in range(VEC_SIZE):
                     total += float32(k_vec[e])
+            # endregion
     out[cuda.blockIdx.x * NUM_THREADS + thread_idx] = total
 
 
@@ -83,7 +89,10 @@ def v_load(out, v_cache, block_table, num_blocks, kv_block_stride, kv_head_strid
     lane = thread_idx % WARP_SIZE
     total = float32(0)
     for block_idx in range(warp_idx, num_blocks, NUM_WARPS):
+        # region: v-table
         physical_block_number = int64(block_table[block_idx])
+        # endregion
+        # region: v-address
         physical_block_offset = (lane % NUM_V_VECS_PER_ROW) * V_VEC_SIZE
         v_ptr = physical_block_number * kv_block_stride + cuda.blockIdx.x * kv_head_stride
         for i in range(NUM_ROWS_PER_THREAD):
@@ -92,6 +101,7 @@ def v_load(out, v_cache, block_table, num_blocks, kv_block_stride, kv_head_strid
                 v_vec = load_v_vec(v_cache, v_ptr + row_idx * BLOCK_SIZE + physical_block_offset)
                 for e in range(V_VEC_SIZE):
                     total += float32(v_vec[e])
+        # endregion
     out[cuda.blockIdx.x * NUM_THREADS + thread_idx] = total
 
 
@@ -101,14 +111,20 @@ def flash_write(key, value, key_cache, value_cache, slot_mapping, block_size, wi
 
     Only the memory side of `reshape_and_cache_flash`: a strided copy, one element a thread.
     """
+    # region: flash-slot
     token_idx = int64(cuda.blockIdx.x)
     slot_idx = slot_mapping[token_idx]
     if slot_idx < 0:
         return
+    # endregion
+    # region: flash-target
     target = slot_idx // block_size * block_size * width + slot_idx % block_size * width
+    # endregion
+    # region: flash-source
     for i in range(cuda.threadIdx.x, width, cuda.blockDim.x):
         key_cache[target + i] = key[token_idx * width + i]
         value_cache[target + i] = value[token_idx * width + i]
+    # endregion
 
 
 HEADS, HEAD, BLOCKS = 2, 64, 8

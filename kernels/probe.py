@@ -123,6 +123,10 @@ class _ProbedLauncher:
     probed: Probed
     launcher: Any
 
+    def opt_in(self, shared_bytes: int) -> _ProbedLauncher:
+        """As Launcher.opt_in."""
+        return _ProbedLauncher(self.probed, self.launcher.opt_in(shared_bytes))
+
     def __getitem__(self, config: tuple[Any, ...]) -> Callable[..., None]:
         run = self.launcher[config]
 

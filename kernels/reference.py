@@ -117,9 +117,13 @@ def paged_attention(
     accumulator = [0.0] * len(v_pool[0][0])
 
     # region: gather-loop
+    # region: block-table-walk
+    # region: block-ranges
     for block in range(math.ceil(seq_len / block_size)):
+        # endregion
         # region: gather-lookup
         physical = block_table[block]
+        # endregion
         # endregion
         for offset in range(block_size):
             # region: tail-guard
@@ -127,16 +131,32 @@ def paged_attention(
             if position >= seq_len:
                 break
             # endregion
+            # region: k-address
+            # region: v-address
             key, value = k_pool[physical][offset], v_pool[physical][offset]
+            # endregion
+            # endregion
+            # region: qk-dot
             score = scale * dot(q, key)
+            # endregion
 
             # region: online-softmax
+            # region: running-max
             new_max = max(running_max, score)
+            # endregion
+            # region: running-rescale
+            # region: running-sum
             correction = math.exp(running_max - new_max)
             weight = math.exp(score - new_max)
             running_sum = running_sum * correction + weight
+            # endregion
+            # region: accumulate
             accumulator = [a * correction + weight * v for a, v in zip(accumulator, value, strict=True)]
+            # endregion
+            # endregion
+            # region: running-max
             running_max = new_max
+            # endregion
             # endregion
             if observe:
                 now = (running_max, running_sum, tuple(accumulator))

@@ -156,7 +156,12 @@ def test_gpu_records_sets_up_where_python_lacks_something(checkout: Checkout) ->
 
 
 @pytest.mark.parametrize(
-    ("target", "module"), [("bench", "kernels.bench"), ("hardware-record", "walkthroughs.hardware")]
+    ("target", "module"),
+    [
+        ("bench", "kernels.bench"),
+        ("hardware-record", "walkthroughs.hardware"),
+        ("grid-record", "walkthroughs.grid"),
+    ],
 )
 def test_what_measures_sets_up_where_python_has_no_numba(checkout: Checkout, target: str, module: str) -> None:
     done = checkout.make(target)

@@ -53,8 +53,41 @@ class Check:
 
 
 @dataclass(frozen=True)
+class Measurement:
+    """A value that one machine showed, and that nothing is held against: no step passes or fails by it.
+
+    `value`: None where that cannot be measured. `low` and `high`: the 10th and 90th percentile of many samples, of
+    which `value` is then the median.
+    """
+
+    name: str
+    value: float | None
+    unit: str
+    low: float | None = None
+    high: float | None = None
+    note: str = ""
+
+    @property
+    def text(self) -> str:
+        """The value with its unit and its spread, for a table cell or a line."""
+        if self.value is None:
+            return "not measured"
+        shown = f"{_digits(self.value)} {self.unit}"
+        if self.low is None or self.high is None:
+            return shown
+        return f"{shown} (10th to 90th percentile: {_digits(self.low)} to {_digits(self.high)})"
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+@dataclass(frozen=True)
 class Evidence:
-    """One run of one step. `status`: passed, failed (a check did not hold) or error (it did not run to its end)."""
+    """One run of one step. `status`: passed, failed (a check did not hold) or error (it did not run to its end).
+
+    `measured` holds what has no expectation, such as times; the status does not depend on it.
+    """
 
     step: str
     status: str
@@ -68,6 +101,7 @@ class Evidence:
     checks: tuple[Check, ...]
     seconds: float
     message: str = ""
+    measured: tuple[Measurement, ...] = ()
 
     @property
     def max_error(self) -> float:
@@ -76,7 +110,10 @@ class Evidence:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready dictionary."""
-        return {"schema": SCHEMA, **asdict(self), "checks": [check.to_json() for check in self.checks]}
+        fields = {"schema": SCHEMA, **asdict(self), "checks": [check.to_json() for check in self.checks]}
+        # Left out where there is none: most records have none, and older ones do not know the field.
+        measured = fields.pop("measured")
+        return {**fields, "measured": list(measured)} if measured else fields
 
     @staticmethod
     def from_json(data: Any) -> Evidence:
@@ -88,6 +125,7 @@ class Evidence:
             raise EvidenceError(f"schema = {data.get('schema')!r}: must be {SCHEMA}; record it again")
         try:
             fields["checks"] = tuple(Check.from_json(check) for check in fields["checks"])
+            fields["measured"] = tuple(Measurement(**row) for row in fields.get("measured", ()))
             return Evidence(**fields)
         except (KeyError, TypeError) as error:
             raise EvidenceError(f"not a record: {error}") from error

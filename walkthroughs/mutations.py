@@ -88,8 +88,13 @@ def mutant(mutation: Mutation) -> Kernel:
     chain = (mutation.file, *(CALLERS.get(mutation.file, ()) if mutation.through is None else mutation.through))
     scope = _load(mutation.file, _changed(mutation), mutation.id)
     for file in chain[1:]:
-        # A caller finds its device functions through its module's globals.
-        faulty = {name: value for name, value in scope.items() if isinstance(value, Device)}
+        # A caller finds its device functions, and what chooses among them, through its module's globals.
+        own = scope["__name__"]
+        faulty = {
+            name: value
+            for name, value in scope.items()
+            if isinstance(value, Device) or (isinstance(value, types.FunctionType) and value.__module__ == own)
+        }
         scope = _load(file, (ROOT / file).read_text("utf-8"), mutation.id)
         scope.update({name: value for name, value in faulty.items() if name in scope})
     kernel = scope[mutation.entry or ENTRIES[chain[-1]]]

@@ -32,7 +32,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=evidence.EVIDENCE, help="folder to write (docs/evidence)")
     parser.add_argument("--backend", choices=("cuda", "sim"), default="cuda", help="sim is for a dry run elsewhere")
     parser.add_argument("--jobs", type=int, help="processes, since compiling is the work (8 on a GPU, else 1)")
+    parser.add_argument("--only", action="append", metavar="WALKTHROUGH", help="this walkthrough alone, no mutations")
     options = parser.parse_args(argv)
+    if unknown := sorted(set(options.only or ()) - set(registry())):
+        print(f"records: --only {unknown[0]}: must be one of {', '.join(registry())}", file=sys.stderr)
+        return 2
     if options.backend == "sim" and options.out.resolve() == evidence.EVIDENCE:
         print("records: --backend sim needs --out: docs/evidence holds GPU records only", file=sys.stderr)
         return 2
@@ -42,15 +46,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"records: {error}", file=sys.stderr)
         return 2
     jobs = options.jobs or (min(8, os.cpu_count() or 1) if backend.name == "cuda" else 1)
-    return 0 if record_steps(backend, options.out, jobs) & record_mutations(backend, options.out, jobs) else 1
+    fine = record_steps(backend, options.out, jobs, options.only)
+    if not options.only:
+        fine &= record_mutations(backend, options.out, jobs)
+    return 0 if fine else 1
 
 
-def record_steps(backend: Backend, out: Path, jobs: int = 1) -> bool:
-    """Run and write every walkthrough; False if a step did not pass (its file is then not written)."""
+def record_steps(backend: Backend, out: Path, jobs: int = 1, only: Sequence[str] | None = None) -> bool:
+    """Run and write every walkthrough, or `only` some; False if a step did not pass (its file is then not written)."""
     fine = True
-    steps = [step for walkthrough in registry().values() for step in walkthrough.steps]
+    chosen = [walkthrough for walkthrough in registry().values() if not only or walkthrough.id in only]
+    steps = [step for walkthrough in chosen for step in walkthrough.steps]
     found = dict(zip((s.id for s in steps), _each(partial(_run_step, backend.name), steps, jobs), strict=True))
-    for walkthrough in registry().values():
+    if jobs > 1:
+        # What was timed while other steps ran beside it says little: once more, alone.
+        found.update({step.id: _run_step(backend.name, step) for step in steps if found[step.id].measured})
+    for walkthrough in chosen:
         records = [found[step.id] for step in walkthrough.steps]
         for record in records:
             _report(record)

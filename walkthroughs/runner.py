@@ -63,6 +63,7 @@ def run(step: Step, backend: Backend | Bench) -> Evidence:
         checks=tuple(workbench.checks),
         seconds=round(time.perf_counter() - started, 3),
         message=message,
+        measured=tuple(workbench.measurements),
     )
 
 

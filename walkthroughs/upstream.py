@@ -16,10 +16,13 @@ SOURCES = {"kernels/vllm/": "vllm@0.24.0", "kernels/tiny_vllm/": "tiny-vllm@e25b
 # tiny-vllm comes from a git server and may not be here, so its spans are not recorded: these lines, read by hand.
 TINY = "src/kernels.cu"
 BY_HAND = {
+    "signature": (461, 462),
+    "tiny-active-slot": (464, 465),
     "gqa-mapping": (468, 468),
     "q-load": (469, 469),
     "block-ranges": (470, 471),
     "block-table-walk": (478, 480),
+    "block-table-lookup": (480, 480),
     "tail-guard": (481, 481),
     "k-address": (484, 484),
     "v-address": (485, 485),
@@ -27,8 +30,12 @@ BY_HAND = {
     "warp-reduce": (489, 493),
     "cross-warp-reduce": (494, 508),
     "online-softmax": (510, 519),
+    "running-max": (510, 516),
+    "running-sum": (515, 518),
+    "running-rescale": (515, 519),
     "accumulate": (519, 519),
     "final-divide": (522, 522),
+    "output-write": (522, 522),
 }
 
 

@@ -6,6 +6,7 @@ regions of the port, launches, and keeps every comparison for the record.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from kernels.kernel import Backend, Kernel
 from kernels.probe import Probed, Reading, Watch, delayed
 from kernels.vllm import cache, classic_v1
 from walkthroughs.digest import port_files
-from walkthroughs.evidence import Check
+from walkthroughs.evidence import Check, Measurement
 
 ROOT = Path(__file__).resolve().parent.parent
 SHOWN = 8
@@ -86,6 +87,7 @@ class Workbench:
         self.port = port
         self.bench = bench
         self.checks: list[Check] = []
+        self.measurements: list[Measurement] = []
         self.seed = 0
 
     def watch(
@@ -205,6 +207,24 @@ class Workbench:
         self.checks.append(
             Check(name, bool(error <= tolerance), show(observed), show(expected), error, tolerance, note)
         )
+
+    def measured(
+        self,
+        name: str,
+        value: float | None,
+        unit: str,
+        *,
+        spread: tuple[float, float] | None = None,
+        note: str = "",
+    ) -> None:
+        """Keep a value that has no expectation, such as a time: it is shown, and no step passes or fails by it.
+
+        `spread`: its 10th and 90th percentile. None, NaN and infinity stand for what cannot be measured here.
+        """
+        low, high = spread or (None, None)
+        numbers = (None if item is None or not math.isfinite(item) else float(item) for item in (value, low, high))
+        value, low, high = numbers
+        self.measurements.append(Measurement(name, value, unit, low, high, note))
 
 
 def distance(observed: Any, expected: Any) -> float:

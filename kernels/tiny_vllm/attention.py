@@ -46,6 +46,7 @@ def constexpr(
     }
 
 
+# region: signature
 @kernel(constexpr)
 def paged_attention_kernel(  # type: ignore[no-untyped-def]
     layer,
@@ -57,10 +58,13 @@ def paged_attention_kernel(  # type: ignore[no-untyped-def]
     output,  # [num_active_slots, NUM_Q_HEADS, HEAD_DIM] scalar_t
 ):
     """One query head of one sequence: grid (num_active_slots, NUM_Q_HEADS), a thread for each head element."""
+    # endregion
     dot_products = cuda.shared.array(2, float32)
+    # region: tiny-active-slot
     active_slot = cuda.blockIdx.x
     # The table keeps the slot that a sequence was given; everything else counts the active ones.
     slot = active_slots[active_slot]
+    # endregion
     q_head_id = cuda.blockIdx.y
     thread_id = cuda.threadIdx.x
     # region: gqa-mapping
@@ -80,8 +84,10 @@ def paged_attention_kernel(  # type: ignore[no-untyped-def]
 
     # region: block-table-walk
     for logical_block_idx in range(num_blocks):
+        # region: block-table-lookup
         row = slot * N_LAYERS * MAX_BLOCKS_PER_SEQ + layer * MAX_BLOCKS_PER_SEQ
         physical_block = block_table[row + logical_block_idx]
+        # endregion
         # endregion
         # region: tail-guard
         tokens = min(seq_len - logical_block_idx * BLOCK_SIZE, BLOCK_SIZE)
@@ -120,20 +126,30 @@ def paged_attention_kernel(  # type: ignore[no-untyped-def]
             if REPAIRED:
                 cuda.syncthreads()
             # region: online-softmax
+            # region: running-max
             new_max = current_max
             if dot_product > current_max:
                 new_max = dot_product
+            # endregion
+            # region: running-rescale
+            # region: running-sum
             correction_factor = libdevice.expf(current_max - new_max)
+            # region: running-max
             current_max = new_max
+            # endregion
             exp_score = libdevice.expf(dot_product - current_max)
             d = d * correction_factor + exp_score
+            # endregion
             # region: accumulate
             acc = acc * correction_factor + exp_score * float32(v)
             # endregion
             # endregion
+            # endregion
 
     # region: final-divide
+    # region: output-write
     output[active_slot * EMBEDDING_LENGTH + q_head_id * HEAD_DIM + thread_id] = scalar_t(acc / d)
+    # endregion
     # endregion
 
 

@@ -44,15 +44,21 @@ def constexpr(
     }
 
 
+# region: signature
 @kernel(constexpr)
 def general_attention_kernel(layer, q_proj, kv_cache, block_table, seq_lens, active_slots, output):  # type: ignore[no-untyped-def]
     """One query head of one sequence: grid (num_active_slots, NUM_Q_HEADS), whole warps over the head's elements."""
+    # endregion
     dot_products = cuda.shared.array(NUM_WARPS, float32)
+    # region: tiny-active-slot
     active_slot = cuda.blockIdx.x
     slot = active_slots[active_slot]
+    # endregion
     q_head_id = cuda.blockIdx.y
     thread_id = cuda.threadIdx.x
+    # region: gqa-mapping
     kv_head_idx = q_head_id // GQA_Q_TO_K_RATIO
+    # endregion
     # Threads behind the head's end take part in the shuffles, with nothing to add.
     inside = thread_id < HEAD_DIM
     # region: q-load
@@ -60,23 +66,37 @@ def general_attention_kernel(layer, q_proj, kv_cache, block_table, seq_lens, act
     if inside:
         q = float32(q_proj[active_slot * EMBEDDING_LENGTH + q_head_id * HEAD_DIM + thread_id])
     # endregion
+    # region: block-ranges
     seq_len = seq_lens[active_slot]
     num_blocks = (seq_len + BLOCK_SIZE - 1) // BLOCK_SIZE
+    # endregion
 
     current_max = float32(NEG_INFINITY)
     acc = float32(0)
     d = float32(0)
+    # region: block-table-walk
     for logical_block_idx in range(num_blocks):
+        # region: block-table-lookup
         row = slot * N_LAYERS * MAX_BLOCKS_PER_SEQ + layer * MAX_BLOCKS_PER_SEQ
         physical_block = int64(block_table[row + logical_block_idx])
+        # endregion
+        # endregion
+        # region: tail-guard
         tokens_in_block = min(seq_len - logical_block_idx * BLOCK_SIZE, BLOCK_SIZE)
+        # endregion
         for token in range(tokens_in_block):
+            # region: k-address
             element = physical_block * BLOCK_ELEMENTS + token * KV_DIM + kv_head_idx * HEAD_DIM + thread_id
+            # endregion
             k = float32(0)
             v = float32(0)
             if inside:
+                # region: k-address
                 k = float32(kv_cache[element])
+                # endregion
+                # region: v-address
                 v = float32(kv_cache[element + V_OFFSET])
+                # endregion
             # region: qk-dot
             qk = q * k
             # endregion
@@ -98,21 +118,31 @@ def general_attention_kernel(layer, q_proj, kv_cache, block_table, seq_lens, act
             cuda.syncthreads()
             # endregion
             # region: online-softmax
+            # region: running-max
             new_max = max(current_max, dot_product)
+            # endregion
+            # region: running-rescale
+            # region: running-sum
             correction_factor = libdevice.expf(current_max - new_max)
+            # region: running-max
             current_max = new_max
+            # endregion
             exp_score = libdevice.expf(dot_product - current_max)
             d = d * correction_factor + exp_score
+            # endregion
             # region: accumulate
             acc = acc * correction_factor + exp_score * v
             # endregion
             # endregion
+            # endregion
     # region: final-divide
+    # region: output-write
     if inside:
         result = float32(0)
         if seq_len > 0:
             result = acc / d
         output[active_slot * EMBEDDING_LENGTH + q_head_id * HEAD_DIM + thread_id] = scalar_t(result)
+    # endregion
     # endregion
 
 

@@ -86,6 +86,7 @@ def block_start(physical_block):  # type: ignore[no-untyped-def]
     # endregion
 
 
+# region: signature
 @kernel(constexpr)
 def tiny_attention_kernel(  # type: ignore[no-untyped-def]
     layer,
@@ -98,6 +99,7 @@ def tiny_attention_kernel(  # type: ignore[no-untyped-def]
     output,  # [num_active_slots, NUM_Q_HEADS, HEAD_DIM] scalar_t, may be q_proj itself
 ):
     """One query head of one sequence: grid (num_active_slots, NUM_Q_HEADS), a thread for each head element."""
+    # endregion
     dot_products = cuda.shared.array(2, float32)
     # region: tiny-active-slot
     active_slot = cuda.blockIdx.x
@@ -129,7 +131,9 @@ def tiny_attention_kernel(  # type: ignore[no-untyped-def]
 
     # region: block-table-walk
     for logical_block_idx in range(num_blocks):
+        # region: block-table-lookup
         physical_block = block_table[table_index(slot, layer, logical_block_idx)]
+        # endregion
         # endregion
         # region: tail-guard
         tokens_in_block = min(seq_len - logical_block_idx * BLOCK_SIZE, BLOCK_SIZE)
@@ -169,20 +173,30 @@ def tiny_attention_kernel(  # type: ignore[no-untyped-def]
             # endregion
 
             # region: online-softmax
+            # region: running-max
             new_max = current_max
             if dot_product > current_max:
                 new_max = dot_product
+            # endregion
+            # region: running-rescale
+            # region: running-sum
             correction_factor = libdevice.expf(current_max - new_max)
+            # region: running-max
             current_max = new_max
+            # endregion
             exp_score = libdevice.expf(dot_product - current_max)
             d = d * correction_factor + exp_score
+            # endregion
             # region: accumulate
             acc = acc * correction_factor + exp_score * float32(v)
             # endregion
             # endregion
+            # endregion
 
     # region: final-divide
+    # region: output-write
     output[active_slot * EMBEDDING_LENGTH + q_head_id * HEAD_DIM + thread_id] = scalar_t(acc / d)
+    # endregion
     # endregion
 
 

@@ -1,8 +1,7 @@
 """The body of vLLM's classic decode kernels: one query head against one paged sequence.
 
 A line-by-line port of the device function `paged_attention_kernel` at vLLM 0.24.0, the last release
-that held it. Block-sparse and fp8 branches are left out: the templates here are those with
-IS_BLOCK_SPARSE false and KV_DTYPE auto.
+that held it. Block-sparse branches are left out: the templates here are those with IS_BLOCK_SPARSE false.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ from typing import Any
 
 from numba import cuda, float32, int64
 from numba.cuda import libdevice
-from numba.types import float16
 
 from kernels import layout
 from kernels.kernel import device
-from kernels.vllm.attention_utils import FLT_MAX, FULL_MASK, WARP_SIZE, block_sum, dot_float, dot_half, qk_dot
+from kernels.vllm.attention_utils import DOTS, FLT_MAX, FULL_MASK, WARP_SIZE, block_sum, dot_float, qk_dot
+from kernels.vllm.dtypes import cache_itemsize, conversions, reader, scaled_convert
 
 NUM_THREADS = 128
 # Template parameters and what follows from them: `specialise` puts the real values in their place.
@@ -25,11 +24,19 @@ USE_PARTITIONING = False
 THREAD_GROUP_SIZE = NUM_THREAD_GROUPS = NUM_TOKENS_PER_THREAD_GROUP = 0
 VEC_SIZE = NUM_ELEMS_PER_THREAD = NUM_VECS_PER_THREAD = x = 0
 V_VEC_SIZE = NUM_V_VECS_PER_ROW = NUM_ROWS_PER_ITER = NUM_ROWS_PER_THREAD = 0
-dot = dot_float
+KV_AUTO = True
+dot, from_float = dot_float, float32
+k_convert = v_convert = scaled_convert
 
 
 def constexpr(
-    *, HEAD_SIZE: int, BLOCK_SIZE: int, NUM_THREADS: int = 128, PARTITION_SIZE: int = 0, scalar_t: Any = float32
+    *,
+    HEAD_SIZE: int,
+    BLOCK_SIZE: int,
+    NUM_THREADS: int = 128,
+    PARTITION_SIZE: int = 0,
+    scalar_t: Any = float32,
+    kv_cache_dtype: str = "auto",
 ) -> dict[str, Any]:
     """What the C++ computes at compile time.
 
@@ -48,7 +55,7 @@ def constexpr(
     NUM_VECS_PER_THREAD = NUM_ELEMS_PER_THREAD // VEC_SIZE
     # endregion
     # region: x-packing
-    x = layout.x_of(sizeof)
+    x = layout.x_of(cache_itemsize(sizeof, kv_cache_dtype))
     # endregion
     # region: v-sizes
     V_VEC_SIZE = layout.v_vec_size(BLOCK_SIZE, sizeof)
@@ -57,9 +64,11 @@ def constexpr(
     NUM_ROWS_PER_THREAD = -(-HEAD_SIZE // NUM_ROWS_PER_ITER)
     # endregion
     USE_PARTITIONING = PARTITION_SIZE > 0
-    dot = dot_half if scalar_t == float16 else dot_float
+    dot = DOTS[str(scalar_t)]
+    k_convert, v_convert = reader(str(scalar_t), VEC_SIZE), reader(str(scalar_t), V_VEC_SIZE)
     derived = locals()
-    return {name: derived[name] for name in derived if name != "sizeof"}
+    sizes = {name: derived[name] for name in derived if name not in ("sizeof", "kv_cache_dtype")}
+    return {**sizes, **conversions(str(scalar_t), kv_cache_dtype)}
 
 
 # region: signature
@@ -69,8 +78,8 @@ def paged_attention_kernel(
     max_logits,  # [num_seqs, num_heads, max_num_partitions] float32
     out,  # [num_seqs, num_heads, max_num_partitions, head_size] scalar_t
     q,  # [num_seqs, num_heads, head_size] scalar_t
-    k_cache,  # [num_blocks, num_kv_heads, head_size/x, block_size, x] scalar_t
-    v_cache,  # [num_blocks, num_kv_heads, head_size, block_size] scalar_t
+    k_cache,  # [num_blocks, num_kv_heads, head_size/x, block_size, x] cache_t
+    v_cache,  # [num_blocks, num_kv_heads, head_size, block_size] cache_t
     num_kv_heads,
     scale,
     block_tables,  # [num_seqs, max_num_blocks_per_seq] int32
@@ -80,6 +89,8 @@ def paged_attention_kernel(
     q_stride,
     kv_block_stride,
     kv_head_stride,
+    k_scale,  # [1] float32
+    v_scale,  # [1] float32
 ):
     """Attention of one query head over one partition of one sequence; the whole sequence if PARTITION_SIZE is 0.
 
@@ -172,8 +183,14 @@ def paged_attention_kernel(
                 offset1 = (vec_idx * VEC_SIZE) // x
                 offset2 = (vec_idx * VEC_SIZE) % x
                 k_offset = k_ptr + offset1 * BLOCK_SIZE * x + offset2
-                for e in range(VEC_SIZE):
-                    k_vecs[j, e] = k_cache[k_offset + e]
+                if KV_AUTO:
+                    for e in range(VEC_SIZE):
+                        k_vecs[j, e] = k_cache[k_offset + e]
+                # region: fp8-read
+                else:
+                    for e in range(VEC_SIZE):
+                        k_vecs[j, e] = k_convert(k_cache[k_offset + e], k_scale[0])
+                # endregion
             # endregion
 
             # region: qk-dot
@@ -250,7 +267,7 @@ def paged_attention_kernel(
         token_idx = block_idx * BLOCK_SIZE + physical_block_offset
         logits_vec = cuda.local.array(V_VEC_SIZE, scalar_t)
         for e in range(V_VEC_SIZE):
-            logits_vec[e] = scalar_t(logits[token_idx - start_token_idx + e])
+            logits_vec[e] = from_float(logits[token_idx - start_token_idx + e])
         # endregion
 
         # region: v-address
@@ -260,8 +277,14 @@ def paged_attention_kernel(
             if row_idx < HEAD_SIZE:
                 offset = row_idx * BLOCK_SIZE + physical_block_offset
                 v_vec = cuda.local.array(V_VEC_SIZE, scalar_t)
-                for e in range(V_VEC_SIZE):
-                    v_vec[e] = v_cache[v_ptr + offset + e]
+                if KV_AUTO:
+                    for e in range(V_VEC_SIZE):
+                        v_vec[e] = v_cache[v_ptr + offset + e]
+                # region: fp8-read
+                else:
+                    for e in range(V_VEC_SIZE):
+                        v_vec[e] = v_convert(v_cache[v_ptr + offset + e], v_scale[0])
+                # endregion
                 # endregion
                 # region: tail-zeroing
                 if block_idx == num_seq_blocks - 1:
@@ -320,5 +343,5 @@ def paged_attention_kernel(
         for r in range(NUM_ROWS_PER_THREAD):
             row_idx = lane // NUM_V_VECS_PER_ROW + r * NUM_ROWS_PER_ITER
             if row_idx < HEAD_SIZE and lane % NUM_V_VECS_PER_ROW == 0:
-                out[out_ptr + row_idx] = scalar_t(accs[r])
+                out[out_ptr + row_idx] = from_float(accs[r])
     # endregion

@@ -9,6 +9,7 @@ from numba import cuda, float32
 from numba.cuda import libdevice
 
 from kernels.kernel import device
+from kernels.numbers import bfloat16_to_float32, float32_to_bfloat16
 
 FULL_MASK = 0xFFFFFFFF
 FLT_MAX = 3.4028234663852886e38
@@ -19,6 +20,7 @@ THREAD_GROUP_SIZE = 2
 NUM_VECS_PER_THREAD = 4
 VEC_SIZE = 4
 V_VEC_SIZE = 4
+to_float = float32
 
 
 # region: block-sum
@@ -57,11 +59,11 @@ def qk_dot(q_vecs, thread_group_offset, k_vecs):
     # One running product per vector element, as the C++ keeps a vector of sums.
     qk_vec = cuda.local.array(VEC_SIZE, float32)
     for e in range(VEC_SIZE):
-        qk_vec[e] = float32(q_vecs[thread_group_offset, 0, e]) * float32(k_vecs[0, e])
+        qk_vec[e] = to_float(q_vecs[thread_group_offset, 0, e]) * to_float(k_vecs[0, e])
     for ii in range(1, NUM_VECS_PER_THREAD):
         for e in range(VEC_SIZE):
             qk_vec[e] = libdevice.fmaf_rn(
-                float32(q_vecs[thread_group_offset, ii, e]), float32(k_vecs[ii, e]), qk_vec[e]
+                to_float(q_vecs[thread_group_offset, ii, e]), to_float(k_vecs[ii, e]), qk_vec[e]
             )
 
     qk = qk_vec[0]
@@ -97,3 +99,23 @@ def dot_half(a, b):
         even = even + a[e] * b[e]
         odd = odd + a[e + 1] * b[e + 1]
     return float32(even) + float32(odd)
+
+
+@device
+def product_bfloat16(a, b):
+    """The product of two bfloat16 codes, rounded to bfloat16, as float32."""
+    return bfloat16_to_float32(float32_to_bfloat16(bfloat16_to_float32(a) * bfloat16_to_float32(b)))
+
+
+@device
+def dot_bfloat16(a, b):
+    """The dot product of two vectors of V_VEC_SIZE bfloat16 codes, as float32."""
+    # Unlike float16: only the products are rounded to 16 bits. Each pair is added in float32, then the pairs.
+    acc = product_bfloat16(a[0], b[0]) + product_bfloat16(a[1], b[1])
+    for e in range(2, V_VEC_SIZE, 2):
+        acc += product_bfloat16(a[e], b[e]) + product_bfloat16(a[e + 1], b[e + 1])
+    return acc
+
+
+DOTS = {"float32": dot_float, "float16": dot_half, "uint16": dot_bfloat16}
+"""The dot product of the V pass, by scalar type; uint16 holds bfloat16."""

@@ -8,20 +8,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import cuda, int64
+from numba import cuda, float32, int64
 
 from kernels import layout
 from kernels.kernel import Backend, kernel
 from kernels.vllm import check
+from kernels.vllm.dtypes import conversions, copy_auto, one_scale
+from kernels.vllm.strided import flat, strides
+
+# Template parameters and what follows from them: `specialise` puts the real values in their place.
+KV_AUTO = True
+convert = copy_auto
+
+
+def constexpr(*, dtype: str, kv_cache_dtype: str) -> dict[str, Any]:
+    """What the C++ knows at compile time: the element types, and so which conversion to make."""
+    return conversions(dtype, kv_cache_dtype)
 
 
 # region: reshape-and-cache
-@kernel()
+@kernel(constexpr)
 def reshape_and_cache_kernel(
     key,  # [num_tokens, num_heads, head_size] scalar_t
     value,  # [num_tokens, num_heads, head_size] scalar_t
-    key_cache,  # [num_blocks, num_heads, head_size/x, block_size, x] scalar_t
-    value_cache,  # [num_blocks, num_heads, head_size, block_size] scalar_t
+    key_cache,  # [num_blocks, num_heads, head_size/x, block_size, x] cache_t
+    value_cache,  # [num_blocks, num_heads, head_size, block_size] cache_t
     slot_mapping,  # [num_tokens] int64
     key_stride,
     value_stride,
@@ -29,6 +40,8 @@ def reshape_and_cache_kernel(
     head_size,
     block_size,
     x,
+    k_scale,  # [1] float32
+    v_scale,  # [1] float32
 ):
     """Write one token's key and value: grid (num_tokens), a thread for each (head, 16-byte piece), arrays flat."""
     # region: slot-guard
@@ -76,16 +89,20 @@ def reshape_and_cache_kernel(
     )
     # endregion
 
+    # Not read where the cache keeps the elements as they are.
+    k_scale_val = float32(0) if KV_AUTO else k_scale[0]
+    v_scale_val = float32(0) if KV_AUTO else v_scale[0]
+
     # region: k-store
     # x neighbours in memory: the C++ copies these 16 bytes as one vector; Numba moves them one by one.
     for i in range(x):
-        key_cache[key_dst + i] = key[key_src + i]
+        key_cache[key_dst + i] = convert(key[key_src + i], k_scale_val)
     # endregion
 
     # region: v-store
     # One row of V apart each: a token's values are block_size elements apart.
     for i in range(x):
-        value_cache[tgt_value_start + i * block_size] = value[src_value_start + i]
+        value_cache[tgt_value_start + i * block_size] = convert(value[src_value_start + i], v_scale_val)
     # endregion
 
 
@@ -99,18 +116,24 @@ def reshape_and_cache(
     key_cache: Any,
     value_cache: Any,
     slot_mapping: Any,
+    kv_cache_dtype: str = "auto",
+    k_scale: Any = None,
+    v_scale: Any = None,
     *,
     backend: str | Backend = "sim",
     entry: Any = reshape_and_cache_kernel,
 ) -> None:
     """Write each token's key and value into the slot that `slot_mapping` gives; negative slots are skipped.
 
-    key, value: [rows, num_heads, head_size] float32 or float16, rows at least len(slot_mapping); key_cache:
-    [num_blocks, num_heads, head_size/x, block_size, x]; value_cache: [num_blocks, num_heads, head_size, block_size];
-    slot_mapping: [num_tokens] int64. The caches are written in place. Raises ArgumentError. As in vLLM, heads
+    key, value: [rows, num_heads, head_size] float32, float16 or bfloat16 codes (uint16), rows at any distance and at
+    least len(slot_mapping) of them; key_cache: [num_blocks, num_heads, head_size/x, block_size, x]; value_cache:
+    [num_blocks, num_heads, head_size, block_size]; slot_mapping: [num_tokens] int64. `kv_cache_dtype`: auto (the keys'
+    dtype), or fp8, fp8_e4m3, fp8_e5m2 (uint8 codes of the elements divided by k_scale or v_scale, [1] float32, one if
+    None). Arrays in NumPy or on the GPU; the caches are written in place. Raises ArgumentError. As in vLLM, heads
     beyond 512 (head, x-group) pairs stay unwritten.
     """
-    check.write(key, value, key_cache, value_cache, slot_mapping)
+    k_scale, v_scale = one_scale(k_scale), one_scale(v_scale)
+    check.write(key, value, key_cache, value_cache, slot_mapping, kv_cache_dtype, k_scale, v_scale)
     # The slots count, not the rows of key: a padded batch has more rows than slots.
     num_tokens = len(slot_mapping)
     if num_tokens == 0:
@@ -118,18 +141,21 @@ def reshape_and_cache(
     num_heads, head_size = key.shape[1], key.shape[2]
     block_size, x = key_cache.shape[3], key_cache.shape[4]
 
-    entry.on(backend)[num_tokens, layout.writer_threads(num_heads, head_size, x)](
-        key.reshape(-1),
-        value.reshape(-1),
-        key_cache.reshape(-1),
-        value_cache.reshape(-1),
+    launch = entry.specialise(dtype=str(key.dtype), kv_cache_dtype=kv_cache_dtype).on(backend)
+    launch[num_tokens, layout.writer_threads(num_heads, head_size, x)](
+        flat(key),
+        flat(value),
+        flat(key_cache),
+        flat(value_cache),
         slot_mapping,
-        num_heads * head_size,
-        num_heads * head_size,
+        strides(key)[0],
+        strides(value)[0],
         num_heads,
         head_size,
         block_size,
         x,
+        k_scale,
+        v_scale,
     )
 
 

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import cuda, int64
+from numba import cuda, float32, int64
 
 from kernels.kernel import Backend, kernel
-from kernels.vllm.cache import reshape_and_cache
+from kernels.vllm.cache import constexpr, reshape_and_cache
+from kernels.vllm.dtypes import copy_auto
+
+# Template parameters and what follows from them: `specialise` puts the real values in their place.
+KV_AUTO = True
+convert = copy_auto
 
 
 # region: reshape-and-cache
-@kernel()
+@kernel(constexpr)
 def reshape_and_cache_fixed_kernel(
     key,  # [num_tokens, num_heads, head_size] scalar_t
     value,  # [num_tokens, num_heads, head_size] scalar_t
-    key_cache,  # [num_blocks, num_heads, head_size/x, block_size, x] scalar_t
-    value_cache,  # [num_blocks, num_heads, head_size, block_size] scalar_t
+    key_cache,  # [num_blocks, num_heads, head_size/x, block_size, x] cache_t
+    value_cache,  # [num_blocks, num_heads, head_size, block_size] cache_t
     slot_mapping,  # [num_tokens] int64
     key_stride,
     value_stride,
@@ -28,6 +33,8 @@ def reshape_and_cache_fixed_kernel(
     head_size,
     block_size,
     x,
+    k_scale,  # [1] float32
+    v_scale,  # [1] float32
 ):
     """Write one token's key and value: grid (num_tokens), any number of threads, arrays flat."""
     # region: slot-guard
@@ -41,6 +48,8 @@ def reshape_and_cache_fixed_kernel(
     block_idx = slot_idx // block_size
     block_offset = slot_idx % block_size
     # endregion
+    k_scale_val = float32(0) if KV_AUTO else k_scale[0]
+    v_scale_val = float32(0) if KV_AUTO else v_scale[0]
     # region: head-of-thread
     h_block_count = head_size // x
 
@@ -63,7 +72,7 @@ def reshape_and_cache_fixed_kernel(
             + block_offset * x
         )
         for i in range(x):
-            key_cache[key_dst + i] = key[key_src + i]
+            key_cache[key_dst + i] = convert(key[key_src + i], k_scale_val)
         # endregion
 
         # region: v-store
@@ -74,7 +83,7 @@ def reshape_and_cache_fixed_kernel(
             + block_offset
         )
         for i in range(x):
-            value_cache[value_dst + i * block_size] = value[value_src + i]
+            value_cache[value_dst + i * block_size] = convert(value[value_src + i], v_scale_val)
         # endregion
 
 
@@ -87,9 +96,13 @@ def reshape_and_cache_fixed(
     key_cache: Any,
     value_cache: Any,
     slot_mapping: Any,
+    kv_cache_dtype: str = "auto",
+    k_scale: Any = None,
+    v_scale: Any = None,
     *,
     backend: str | Backend = "sim",
     entry: Any = reshape_and_cache_fixed_kernel,
 ) -> None:
     """As `cache.reshape_and_cache`, with the same host code and the same launch, but every head is written."""
-    reshape_and_cache(key, value, key_cache, value_cache, slot_mapping, backend=backend, entry=entry)
+    scales = kv_cache_dtype, k_scale, v_scale
+    reshape_and_cache(key, value, key_cache, value_cache, slot_mapping, *scales, backend=backend, entry=entry)

@@ -16,39 +16,14 @@ from numpy.lib.stride_tricks import as_strided
 
 from kernels import layout
 from kernels.kernel import Backend, device, kernel
-from kernels.numbers import bfloat16_to_float32, float32_to_fp8_e4m3, float32_to_fp8_e5m2
 from kernels.vllm import check_flash
+from kernels.vllm.dtypes import conversions, copy_auto, one_scale
+from kernels.vllm.strided import address, flat, on_gpu, strides
 
 WARP_SIZE = 32
 # Template parameters and what follows from them: `specialise` puts the real values in their place.
 VEC_SIZE = IN_SIZE = OUT_SIZE = WIDTH = OUT_WIDTH = 1
 KV_AUTO = True
-
-
-@device
-def copy_auto(value, scale):
-    """The element as it is."""
-    return value
-
-
-@device
-def float_of(value):
-    """A float16 or float32 as float32."""
-    return float32(value)
-
-
-to_float = float_of
-to_fp8 = float32_to_fp8_e4m3
-
-
-# region: flash-scales
-@device
-def copy_fp8(value, scale):
-    """The element divided by its scale, as an fp8 code."""
-    return to_fp8(to_float(value) / scale)
-
-
-# endregion
 convert = copy_auto
 
 
@@ -64,10 +39,7 @@ def constexpr(*, dtype: str, kv_cache_dtype: str) -> dict[str, Any]:
         "OUT_SIZE": out_size,
         "WIDTH": vec_size * in_size,
         "OUT_WIDTH": vec_size * out_size,
-        "KV_AUTO": auto,
-        "convert": copy_auto if auto else copy_fp8,
-        "to_float": bfloat16_to_float32 if dtype == "uint16" else float_of,
-        "to_fp8": float32_to_fp8_e5m2 if kv_cache_dtype == "fp8_e5m2" else float32_to_fp8_e4m3,
+        **conversions(dtype, kv_cache_dtype),
     }
 
 
@@ -234,7 +206,7 @@ def reshape_and_cache_flash(
     fp8_e4m3, fp8_e5m2 (uint8 codes of the elements divided by the scale). k_scale, v_scale: float32, [1] or
     [num_heads]; one if None. Raises ArgumentError.
     """
-    scales = [np.ones(1, np.float32) if scale is None else scale for scale in (k_scale, v_scale)]
+    scales = one_scale(k_scale), one_scale(v_scale)
     check_flash.write(key, value, key_cache, value_cache, slot_mapping, kv_cache_dtype, *scales)
     # The slots count, not the rows of key: a padded batch has more rows than slots.
     num_tokens = len(slot_mapping)
@@ -242,22 +214,22 @@ def reshape_and_cache_flash(
         return
     num_heads, head_size = key.shape[1:]
     block_size = key_cache.shape[1]
-    block_stride, page_stride, head_stride = (step // key_cache.itemsize for step in key_cache.strides[:3])
+    block_stride, page_stride, head_stride, _ = strides(key_cache)
     kv_scale_stride = 1 if len(scales[0]) > 1 else 0
 
     specialised = entry.specialise(dtype=str(key.dtype), kv_cache_dtype=kv_cache_dtype)
     launch = specialised.on(backend)[num_tokens, layout.writer_threads(num_heads, head_size, 1)]
     with _one_copy(backend, key_cache, value_cache) as caches:
         launch(
-            _from_here_on(key, writeable=False),
-            _from_here_on(value, writeable=False),
+            flat(key),
+            flat(value),
             *caches,
             slot_mapping,
             block_stride,
             page_stride,
             head_stride,
-            key.strides[0] // key.itemsize,
-            value.strides[0] // value.itemsize,
+            strides(key)[0],
+            strides(value)[0],
             num_heads,
             head_size,
             block_size,
@@ -276,36 +248,26 @@ def _one_copy(backend: str | Backend, key_cache: Any, value_cache: Any) -> Itera
 
     A launch copies each of its arrays to the GPU and back; the second copy back would undo what the first brought.
     """
-    flat = [_from_here_on(cache, writeable=True) for cache in (key_cache, value_cache)]
-    on_gpu = (backend if isinstance(backend, str) else backend.name) == "cuda"
-    if not on_gpu or not np.shares_memory(*flat):
-        yield flat[0], flat[1]
+    rows = [flat(cache, writeable=True) for cache in (key_cache, value_cache)]
+    if Backend.of(backend).name == "sim" or on_gpu(key_cache) or not np.shares_memory(*rows):
+        yield rows[0], rows[1]
         return
-    starts = [_address(cache) for cache in flat]
-    firsts = [(start - min(starts)) // flat[0].itemsize for start in starts]
-    ends = [first + len(cache) for first, cache in zip(firsts, flat, strict=True)]
-    whole = as_strided(flat[starts.index(min(starts))], (max(ends),), (flat[0].itemsize,))
+    starts = [address(cache) for cache in rows]
+    firsts = [(start - min(starts)) // rows[0].itemsize for start in starts]
+    ends = [first + len(cache) for first, cache in zip(firsts, rows, strict=True)]
+    whole = as_strided(rows[starts.index(min(starts))], (max(ends),), (rows[0].itemsize,))
     moved = cuda.to_device(whole)
     yield moved[firsts[0] : ends[0]], moved[firsts[1] : ends[1]]
     moved.copy_to_host(whole)
 
 
-def _from_here_on(array: Any, *, writeable: bool) -> Any:
-    """The memory from a view's first element to its last as one flat array: what a C++ pointer to it can reach."""
-    span = 1 + sum((size - 1) * step // array.itemsize for size, step in zip(array.shape, array.strides, strict=True))
-    return as_strided(array, (span,), (array.itemsize,), writeable=writeable)
-
-
 def _behind_a_line(array: Any) -> int:
-    """How many bytes a view starts behind a 16-byte line, if its allocation starts on one, as on a GPU."""
-    return (_address(array) - _address(_owner(array))) % layout.VECTOR_BYTES
+    """How many bytes a view starts behind a 16-byte line; an allocation starts on one, as on a GPU."""
+    start = address(array) if on_gpu(array) else address(array) - address(_owner(array))
+    return start % layout.VECTOR_BYTES
 
 
 def _owner(array: Any) -> Any:
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
-
-
-def _address(array: Any) -> int:
-    return int(array.__array_interface__["data"][0])

@@ -19,9 +19,11 @@ from kernels.vllm import check
 from kernels.vllm.attention_kernels import NUM_THREADS, constexpr, paged_attention_kernel
 from kernels.vllm.attention_utils import FLT_MAX, FULL_MASK, WARP_SIZE, block_sum
 from kernels.vllm.classic_v1 import HEAD_SIZES
+from kernels.vllm.dtypes import SCALAR_TYPES, conversions, one_scale
+from kernels.vllm.strided import flat, strides
 
 # Template parameters and what follows from them: `specialise` puts the real values in their place.
-scalar_t = float32
+to_float = from_float = float32
 HEAD_SIZE = PARTITION_SIZE = NUM_WARPS = RED_SMEM_SIZE = 0
 
 
@@ -43,6 +45,8 @@ def paged_attention_v2_kernel(
     q_stride,
     kv_block_stride,
     kv_head_stride,
+    k_scale,
+    v_scale,
 ):
     """The body with partitions: grid (num_heads, num_seqs, max_num_partitions), every array flat."""
     paged_attention_kernel(
@@ -61,6 +65,8 @@ def paged_attention_v2_kernel(
         q_stride,
         kv_block_stride,
         kv_head_stride,
+        k_scale,
+        v_scale,
     )
 
 
@@ -70,7 +76,7 @@ def paged_attention_v2_kernel(
 def reduce_constexpr(*, HEAD_SIZE: int, NUM_THREADS: int, PARTITION_SIZE: int, scalar_t: Any) -> dict[str, Any]:
     """What the C++ of the reduce kernel computes at compile time."""
     NUM_WARPS = NUM_THREADS // WARP_SIZE
-    return {"NUM_WARPS": NUM_WARPS, "RED_SMEM_SIZE": 2 * NUM_WARPS}
+    return {"NUM_WARPS": NUM_WARPS, "RED_SMEM_SIZE": 2 * NUM_WARPS, **conversions(str(scalar_t), "auto")}
 
 
 # region: v2-reduce
@@ -152,8 +158,8 @@ def paged_attention_v2_reduce_kernel(
     for i in range(cuda.threadIdx.x, HEAD_SIZE, NUM_THREADS):
         acc = float32(0)
         for j in range(num_partitions):
-            acc += float32(tmp_out[tmp_out_ptr + j * HEAD_SIZE + i]) * shared_exp_sums[j] * inv_global_exp_sum
-        out[out_ptr + i] = scalar_t(acc)
+            acc += to_float(tmp_out[tmp_out_ptr + j * HEAD_SIZE + i]) * shared_exp_sums[j] * inv_global_exp_sum
+        out[out_ptr + i] = from_float(acc)
     # endregion
 
 
@@ -176,6 +182,9 @@ def paged_attention_v2(
     block_size: int,
     max_seq_len: int,
     alibi_slopes: Any = None,
+    kv_cache_dtype: str = "auto",
+    k_scale: Any = None,
+    v_scale: Any = None,
     *,
     backend: str | Backend = "sim",
     entry: Any = paged_attention_v2_kernel,
@@ -193,12 +202,15 @@ def paged_attention_v2(
     of `paged_attention_v1`. Raises ArgumentError for what vLLM would read as nonsense, LaunchError for a launch
     that no GPU would take; nothing runs then.
     """
-    check.decode(out, query, key_cache, value_cache, num_kv_heads, block_tables, seq_lens, block_size, max_seq_len)
+    k_scale, v_scale = one_scale(k_scale), one_scale(v_scale)
+    check.decode(
+        out, query, key_cache, value_cache, num_kv_heads, block_tables, seq_lens, block_size, max_seq_len,
+        kv_cache_dtype, k_scale, v_scale,
+    )  # fmt: skip
     num_seqs, num_heads, head_size = query.shape
     max_num_blocks_per_seq = block_tables.shape[1]
-    q_stride = num_heads * head_size
-    kv_block_stride = layout.kv_block_stride(num_kv_heads, head_size, block_size)
-    kv_head_stride = layout.kv_head_stride(head_size, block_size)
+    q_stride = strides(query)[0]
+    kv_block_stride, kv_head_stride = strides(key_cache)[:2]
     slopes = np.zeros(num_heads, np.float32) if alibi_slopes is None else alibi_slopes
     check.shape("alibi_slopes", slopes, (num_heads,), ("float32",))
     if (warps := layout.num_warps(num_threads)) & (warps - 1):
@@ -227,33 +239,36 @@ def paged_attention_v2(
     if shared_mem_size + static > MAX_SHARED_BYTES:
         raise LaunchError(f"partition_size = {partition_size}: {shared_mem_size} + {static} bytes of shared memory")
     template = {"HEAD_SIZE": head_size, "NUM_THREADS": num_threads, "PARTITION_SIZE": partition_size}
-    template |= {"scalar_t": check.SCALAR_TYPES[str(query.dtype)]}
+    template |= {"scalar_t": SCALAR_TYPES[str(query.dtype)]}
+    attend = entry.specialise(BLOCK_SIZE=block_size, kv_cache_dtype=kv_cache_dtype, **template).on(backend)
 
     # region: v2-op
     # Both configurations are checked before either kernel runs.
     reduce = reduce_entry.specialise(**template).on(backend)[reduce_grid, num_threads, 0, reduce_shared_mem_size]
-    entry.specialise(BLOCK_SIZE=block_size, **template).on(backend)[grid, num_threads, 0, shared_mem_size](
-        exp_sums.reshape(-1),
-        max_logits.reshape(-1),
-        tmp_out.reshape(-1),
-        query.reshape(-1),
-        key_cache.reshape(-1),
-        value_cache.reshape(-1),
+    attend[grid, num_threads, 0, shared_mem_size](
+        flat(exp_sums),
+        flat(max_logits),
+        flat(tmp_out),
+        flat(query),
+        flat(key_cache),
+        flat(value_cache),
         num_kv_heads,
         np.float32(scale),
-        block_tables.reshape(-1),
+        flat(block_tables),
         seq_lens,
         max_num_blocks_per_seq,
         slopes,
         q_stride,
         kv_block_stride,
         kv_head_stride,
+        k_scale,
+        v_scale,
     )
     reduce(
-        out.reshape(-1),
-        exp_sums.reshape(-1),
-        max_logits.reshape(-1),
-        tmp_out.reshape(-1),
+        flat(out),
+        flat(exp_sums),
+        flat(max_logits),
+        flat(tmp_out),
         seq_lens,
         max_num_partitions,
     )

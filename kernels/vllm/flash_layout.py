@@ -124,7 +124,9 @@ def gather_kv_kernel(
     kv_head_idx = cuda.blockIdx.y
     num_kv_heads = cuda.gridDim.y
     # region: flash-block-table
+    # region: block-table-lookup
     physical_block_number = int64(block_table[token_idx // block_size])
+    # endregion
     block_offset = token_idx % block_size
     # endregion
     # region: flash-split

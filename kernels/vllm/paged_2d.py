@@ -98,9 +98,11 @@ def kernel_paged_attention_2d(
     first_query_head = kv_head_idx * num_queries_per_kv
     query_offset = int64(cur_batch_in_all_start_index) * query_stride_0 + first_query_head * query_stride_1
     # Triton pads the group to 16 rows and the head to a power of two, and masks both; threads need no padding.
+    # region: q-load
     Q = cuda.shared.array((num_queries_per_kv, HEAD_SIZE), scalar_t)
     for i in range(thread_idx, num_queries_per_kv * HEAD_SIZE, NUM_THREADS):
         Q[i // HEAD_SIZE, i % HEAD_SIZE] = query_ptr[query_offset + i // HEAD_SIZE * query_stride_1 + i % HEAD_SIZE]
+    # endregion
     # endregion
 
     # What Triton calls a tile lies in shared memory here, so that any thread may read any element of it.
@@ -127,7 +129,9 @@ def kernel_paged_attention_2d(
     seq_len = seq_lens_ptr[seq_idx]
     context_len = seq_len - 1
     # region: paged-2d-loop
+    # region: block-ranges
     num_blocks = (seq_len + BLOCK_SIZE - 1) // BLOCK_SIZE
+    # endregion
     first_block = 0
     # region: unified-bounds
     if UNIFIED and SLIDING_WINDOW > 0:
@@ -135,9 +139,12 @@ def kernel_paged_attention_2d(
         first_block = max(seq_len - SLIDING_WINDOW, 0) // BLOCK_SIZE
     # endregion
 
+    # region: block-table-walk
     for j in range(first_block, num_blocks):
         start_n = j * BLOCK_SIZE
         # endregion
+        # endregion
+        # region: block-table-walk
         # region: paged-2d-table
         # A thread looks one token up. A tile may span two physical blocks, whatever their size.
         if thread_idx < BLOCK_SIZE:
@@ -147,9 +154,12 @@ def kernel_paged_attention_2d(
             # A row that is exactly full would be read past its end, so the port asks first.
             physical = int64(0)
             if abs_token_idx < seq_len:
+                # region: block-table-lookup
                 physical = int64(block_tables_ptr[block_table_offset + l_block_idx])
+                # endregion
             p_block_idx[thread_idx] = physical
         cuda.syncthreads()
+        # endregion
         # endregion
 
         # region: paged-2d-loads
@@ -217,6 +227,7 @@ def kernel_paged_attention_2d(
                 S += alibi_slopes_ptr[first_query_head + query_row] * float32(seq_offset - context_len)
             # endregion
 
+            # region: online-softmax
             # region: paged-2d-max
             m_j = S
             # `lane_mask` butterflies stay inside the BLOCK_SIZE lanes of the row.
@@ -258,17 +269,20 @@ def kernel_paged_attention_2d(
         # From here on a thread works for a head element, no longer for a token.
         cuda.syncthreads()
         # endregion
+        # endregion
 
         for i in range(NUM_ACCS_PER_THREAD):
             element = thread_idx + i * NUM_THREADS
             if element < num_queries_per_kv * HEAD_SIZE:
                 query_row = element // HEAD_SIZE
+                # region: online-softmax
                 # region: paged-2d-rescale
                 acc[i] = acc[i] * alpha_of_row[query_row]
                 # endregion
                 # region: paged-2d-v-add
                 for n in range(BLOCK_SIZE):
                     acc[i] = libdevice.fmaf_rn(float32(P[query_row, n]), float32(V[n, element % HEAD_SIZE]), acc[i])
+                # endregion
                 # endregion
 
     # region: paged-2d-normalise

@@ -130,6 +130,11 @@ MAP_024 = {
 }
 
 MAP_026 = {
+    "block-ranges": (CP, "147-147"),
+    "q-load": (CP, "116-121"),
+    "block-table-walk": (CP, "152-167"),
+    "block-table-lookup": (CP, "165-166"),
+    "online-softmax": (CP, "228-251"),
     "paged-2d-program": (CP, "90-91"),
     "paged-2d-filter": (CP, "93-100"),
     "paged-2d-group": (CP, "102-121"),
@@ -240,6 +245,7 @@ MAP_TINY = {
     "q-load": (KS, "469-469"),
     "block-ranges": (KS, "470-471"),
     "block-table-walk": (KS, "478-480"),
+    "block-table-lookup": (KS, "480-480"),
     "tail-guard": (KS, "481-481"),
     "k-address": (KS, "484-484"),
     "v-address": (KS, "485-485"),
@@ -247,8 +253,12 @@ MAP_TINY = {
     "warp-reduce": (KS, "489-493"),
     "cross-warp-reduce": (KS, "494-508"),
     "online-softmax": (KS, "510-519"),
+    "running-max": (KS, "510-516"),
+    "running-sum": (KS, "515-518"),
+    "running-rescale": (KS, "515-519"),
     "accumulate": (KS, "519-519"),
     "final-divide": (KS, "522-522"),
+    "output-write": (KS, "522-522"),
     "tiny-pool": (MC, "575-581"),
     "tiny-write-prefill": (MC, "251-288"),
     "tiny-write-decode": (MC, "851-873"),

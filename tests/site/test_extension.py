@@ -73,6 +73,7 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
         "svg",
         "glossary",
         "architecture",
+        "ops-grid",
     }
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from walkthroughs.evidence import Check, Evidence
+from walkthroughs.evidence import Check, Evidence, Measurement
 from walkthroughs.site.errors import StepNotProven
 from walkthroughs.site.proof import number, prove
 
@@ -106,6 +106,30 @@ def test_a_row_has_everything_that_the_check_has() -> None:
         "0.01",
         "a note",
     )
+
+
+def test_a_measured_value_stands_below_the_checks_with_its_unit_and_no_expectation() -> None:
+    measured = Measurement("a copy", 12.34, "µs", 11.0, 13.0, "16 of them")
+    proof = prove("w/s", record(measured=(measured,)), True, None, None)
+    assert [row.name for row in proof.rows] == ["sum", "a copy"]
+    row = proof.rows[1]
+    assert (row.observed, row.verdict) == ("12.3 µs (10th to 90th percentile: 11 to 13)", "measured")
+    assert {row.expected, row.error, row.tolerance} == {"–"}
+    assert row.note == "16 of them"
+    assert proof.rows_from == "Observed on NVIDIA H200, 2026-11-30"
+    stale = prove("w/s", record(measured=(measured,)), False, None, None)
+    assert [row.verdict for row in stale.rows] == ["stale", "stale"]
+
+
+def test_a_measured_value_proves_nothing() -> None:
+    measured = Measurement("a copy", 1.0, "µs")
+    with pytest.raises(StepNotProven):
+        prove("w/s", record(status="failed", measured=(measured,)), True, None, None)
+
+
+def test_what_could_not_be_measured_is_said() -> None:
+    rows = prove("w/s", None, False, record("sim", measured=(Measurement("a copy", None, "µs"),)), None).rows
+    assert (rows[-1].observed, rows[-1].verdict) == ("not measured", "measured")
 
 
 def test_the_record_leaves_out_what_is_empty() -> None:

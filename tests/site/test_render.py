@@ -77,7 +77,7 @@ def row(**changes: str) -> Row:
     return Row(**{**values, **changes})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("verdict", ["passed", "failed", "stale"])
+@pytest.mark.parametrize("verdict", ["passed", "failed", "stale", "measured"])
 def test_a_verdict_is_an_icon_and_a_word(verdict: str) -> None:
     found = BeautifulSoup(render.table_html([row(verdict=verdict)], "c"), "html.parser")
     cell = found.select_one(f".pw-verdict-{verdict}")

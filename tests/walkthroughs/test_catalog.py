@@ -22,12 +22,15 @@ SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 each_step = pytest.mark.parametrize("step", STEPS, ids=lambda step: step.id)
 SIM = Backend("sim")
 LEAST = {
-    "paged-reference": 6, "vllm-classic": 24, "vllm-writers": 7, "vllm-live": 22, "tiny-vllm": 18, "block-lifetime": 9,
+    "paged-reference": 6, "vllm-classic": 27, "vllm-writers": 7, "vllm-live": 22, "tiny-vllm": 18, "block-lifetime": 9,
+    "findings": 7,
 }  # fmt: skip
 # Concepts that a step shows on the left only: the kernels have nothing of the kind.
 LEFT_ONLY = {
     "paged-reference/dense": {"dense-attention"},  # a kernel never sees rows that lie together
     "paged-reference/sharing": {"prefix-sharing"},  # the pool's business
+    "findings/design-document": {"doc-inputs", "doc-concepts", "doc-value"},  # a document
+    "findings/last-digit": {"dense-attention"},
     "vllm-classic/slots": {"slot-formula"},  # Python made the slots
     "vllm-classic/x": {"x-view"},  # a view of a tensor
     # Python's side of the cache: a shape, an order of axes, and the call
@@ -162,6 +165,9 @@ def test_every_step_passes_on_the_machine(step: Step, records: dict[str, Evidenc
     assert (record.status, record.message, bad) == ("passed", "", [])
 
 
+BFLOAT16 = {"vllm-classic/bfloat16", "vllm-classic/fp8-cache"}
+
+
 @each_step
 def test_every_step_checks_at_least_two_things_that_can_fail(step: Step, records: dict[str, Evidence]) -> None:
     found = record_of(step, records).checks
@@ -172,7 +178,8 @@ def test_every_step_checks_at_least_two_things_that_can_fail(step: Step, records
         assert check.name
         assert "[]" not in (check.observed, check.expected), f"{check.name}: nothing was compared"
         assert "\n" not in check.observed + check.expected, f"{check.name}: not a table cell"
-        assert 0 <= check.max_error <= check.tolerance < 0.01
+        # Numbers of bfloat16 have eight bits, and so an error that float16 would not excuse.
+        assert 0 <= check.max_error <= check.tolerance < (0.03 if step.id in BFLOAT16 else 0.01)
 
 
 @pytest.mark.parametrize("slug", ["paged-reference/sharing", "vllm-classic/slots", "vllm-classic/output"])

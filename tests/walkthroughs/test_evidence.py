@@ -17,6 +17,7 @@ from walkthroughs.evidence import (
     Check,
     Evidence,
     EvidenceError,
+    Measurement,
     fresh,
     load_committed,
     pending,
@@ -29,6 +30,8 @@ from walkthroughs.step import get, registry
 text = st.text(max_size=12)
 errors = st.one_of(st.floats(0, 1e300), st.just(math.inf))
 checks = st.builds(Check, text, st.booleans(), text, text, errors, st.floats(0, 1e9), text)
+finite = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+measurements = st.builds(Measurement, text, finite, text, finite, finite, text)
 records = st.builds(
     Evidence,
     step=text,
@@ -43,6 +46,7 @@ records = st.builds(
     checks=st.lists(checks, max_size=3).map(tuple),
     seconds=st.floats(0, 1e6),
     message=text,
+    measured=st.lists(measurements, max_size=2).map(tuple),
 )
 CHECK = Check("slots", True, "[1]", "[1]", 0.0, 0.0)
 RECORD = Evidence(

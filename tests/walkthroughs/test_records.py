@@ -200,3 +200,11 @@ def test_nothing_of_the_site_or_the_machine_is_needed(tmp_path: Path) -> None:
     assert done.stdout.split()[0].isdigit(), done.stderr
     assert done.returncode == (2 if cuda_unavailable() else 0), done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_one_walkthrough_alone(tmp_path: Path, tiny: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny(tour("one", good), tour("two", good))
+    assert records.main(["--backend", "sim", "--out", str(tmp_path), "--only", "two"]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["two.json"]
+    assert records.main(["--backend", "sim", "--out", str(tmp_path), "--only", "tow"]) == 2
+    assert "--only tow: must be one of one, two" in capsys.readouterr().err

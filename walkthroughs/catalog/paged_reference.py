@@ -166,7 +166,11 @@ def step_tail(bench: Workbench) -> None:
         bench.check(f"{tokens} tokens: output", run.out[0], expected, tolerance=ROUNDING)
 
 
-@WALKTHROUGH.step("online-softmax", title="A softmax that never waits", reads=("online-softmax",))
+@WALKTHROUGH.step(
+    "online-softmax",
+    title="A softmax that never waits",
+    reads=("online-softmax", "running-max", "running-sum", "running-rescale"),
+)
 def step_online_softmax(bench: Workbench) -> None:
     """
     A softmax needs the largest score first. But we meet the scores one by one. So we keep three things:

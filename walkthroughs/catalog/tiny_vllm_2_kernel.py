@@ -225,7 +225,11 @@ def step_head_size(bench: Workbench) -> None:
         bench.check(f"general form, head size {head_size}", attend_general(bench, case).out[0], exact, tolerance=SINGLE)
 
 
-@WALKTHROUGH.step("online-softmax", title="A softmax token by token", reads=("online-softmax", "accumulate"))
+@WALKTHROUGH.step(
+    "online-softmax",
+    title="A softmax token by token",
+    reads=("online-softmax", "running-max", "running-sum", "running-rescale", "accumulate"),
+)
 def step_online_softmax(bench: Workbench) -> None:
     """
     Each thread carries three numbers: the largest score so far, the sum of exponentials `d`, and its own part

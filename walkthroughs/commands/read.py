@@ -1,7 +1,8 @@
-"""`pagewalk read CONCEPT`: one concept in the terminal, upstream lines on the left, the port's on the right.
+"""`pagewalk read CONCEPT`: one concept in the terminal, upstream lines beside the port's.
 
-Upstream text comes from the fetched copy, its line numbers from the committed spans. Where the copy is not
-there the port is shown alone, with what to type.
+An idea that several kernels have is shown in all of them, a column each (`side_by_side.py`). Otherwise, and with
+`--source`, upstream's panes stand on the left and the ports' on the right. Upstream text comes from the fetched copy,
+its line numbers from the committed spans. Where the copy is not there the port is shown alone, with what to type.
 """
 
 from __future__ import annotations
@@ -29,17 +30,20 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @click.command("read")
 @click.argument("name", metavar="CONCEPT")
-@click.option("--source", metavar="SOURCE", help="Read it in this source.  [default: the first that has it]")
+@click.option("--source", metavar="SOURCE", help="Read it in this source only.  [default: in all kernels that have it]")
 @json_option
 @reports_errors
 def read_command(name: str, source: str | None, as_json: bool) -> None:
     """Show one concept: upstream lines and the port's, side by side.
 
-    CONCEPT is an id, as on the site, such as block-table-walk. Exit 1 if the source is not here.
+    CONCEPT is an id, as on the site, such as block-table-walk. An idea that several kernels have is shown in all of
+    them, a column each where the terminal is wide. Exit 1 if a source is not here; an optional one may be missing,
+    unless it is asked for.
     """
     from annotate.concepts import concept
     from annotate.sources import pins
     from annotate.spans import sources
+    from walkthroughs.commands.side_by_side import idea_row, is_here, kernels_of, show_kernels
 
     found = concept(name)
     holders = [pin for pin in pins() if pin in sources() and spans_of(pin, name)]
@@ -48,13 +52,22 @@ def read_command(name: str, source: str | None, as_json: bool) -> None:
         if source not in holders:
             raise click.UsageError(f"{name} has no lines in {source}. It has in: {', '.join(holders) or 'no source'}.")
     chosen = source or next(iter(holders), None)
+    idea, kernels = kernels_of(name)
     if as_json:
         spans = [span for pin in ([source] if source else holders) for span in spans_of(pin, name)]
         row: dict[str, Any] = {"id": name, "status": "passed", "title": found.title, "summary": found.summary}
-        row |= {"see_also": list(found.see_also), "spans": spans, "regions": regions_of(name)}
+        row |= {"see_also": list(found.see_also), "spans": spans, "regions": regions_of(name), "idea": idea_row(idea)}
         emit_json("concepts", [row])
         return
-    show(name, found.title, found.summary, chosen)
+    head(name, found.title, found.summary)
+    if kernels and source is None:
+        complete = show_kernels(idea, kernels)
+        if found.see_also:
+            notice(f"See also: {', '.join(found.see_also)}")
+        if not complete:
+            raise SystemExit(1)
+        return
+    show(name, chosen)
     others = [pin for pin in holders if pin != chosen]
     if others:
         notice(f"Also in: {', '.join(others)} (--source)")
@@ -88,28 +101,20 @@ def regions_of(name: str) -> list[dict[str, Any]]:
     ]
 
 
-def is_here(source: str) -> bool:
-    """Whether a source was fetched."""
-    from annotate.errors import SourceUnavailable
-    from annotate.sources import open_tree
-
-    try:
-        open_tree(source)
-    except SourceUnavailable:
-        return False
-    return True
-
-
-def show(name: str, title: str, summary: str, source: str | None) -> None:
-    """Print a concept: what it is, then its panes, upstream and port in pairs."""
+def head(name: str, title: str, summary: str) -> None:
+    """Print what a concept is called and what it means."""
     from rich.text import Text
-
-    from annotate.errors import SourceUnavailable
 
     screen = console()
     screen.print(Text.assemble((title, "bold"), f"  ({name})"))
     screen.print(Text(summary))
     screen.print()
+
+
+def show(name: str, source: str | None) -> None:
+    """Print a concept's panes, upstream and port in pairs."""
+    from annotate.errors import SourceUnavailable
+
     left: list[Excerpt] = []
     if source is not None:
         try:

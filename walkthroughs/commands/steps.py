@@ -7,6 +7,7 @@ silent change of backend.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -78,27 +79,48 @@ def list_command(as_json: bool) -> None:
 @backend_option
 @click.option("--jobs", type=click.IntRange(min=1), default=None, help="Steps at once.  [default: up to 2]")
 @click.option("--no-cache", is_flag=True, help="Run again what ran already.")
+@click.option("--against", type=click.Choice(["vllm"]), help="Run the same input through vLLM's own compiled op, too.")
+@click.option("--against-python", metavar="PATH", help="The Python that has it.  [default: this one]")
 @json_option
 @reports_errors
 def run_command(
-    targets: tuple[str, ...], everything: bool, backend: str, jobs: int | None, no_cache: bool, as_json: bool
+    targets: tuple[str, ...],
+    everything: bool,
+    backend: str,
+    jobs: int | None,
+    no_cache: bool,
+    against: str | None,
+    against_python: str | None,
+    as_json: bool,
 ) -> None:
-    """Run steps and check what they observe. Exit 1 if a check fails."""
+    """Run steps and check what they observe. Exit 1 if a check fails.
+
+    With --against: exit 2 if vLLM, its PyTorch or a GPU is not there.
+    """
     if everything == bool(targets):
         raise click.UsageError("name a STEP or a WALKTHROUGH, or give --all. `pagewalk list` lists them.")
+    if against_python and not against:
+        raise click.UsageError("--against-python needs --against")
+    if against_python and not shutil.which(against_python):
+        raise click.UsageError(f"--against-python {against_python}: no such program")
     from walkthroughs.step import registry, select, steps
 
     known = {**registry(), **steps()}
     for target in targets:
         require_known("step or walkthrough", target, known, "pagewalk list")
+    from walkthroughs.commands.against import chosen_comparisons, run_comparisons
+
     chosen = select(targets or tuple(registry()))
+    comparisons = chosen_comparisons(chosen, against) if against else []
     results = run_steps(chosen, backend, jobs=jobs, use_cache=not no_cache, show=not as_json)
+    results += run_comparisons(comparisons, against_python, show=not as_json)
     if as_json:
         emit_json("steps", [as_row(evidence) for evidence in results])
-    passed = sum(evidence.status == "passed" for evidence in results)
-    notice(f"{passed} passed, {len(results) - passed} failed")
-    if passed != len(chosen):
-        raise SystemExit(1)
+    passed, missing = (sum(e.status == status for e in results) for status in ("passed", "unavailable"))
+    failed = len(results) - passed - missing
+    notice(f"{passed} passed, {failed} failed" + (f", {missing} unavailable" if missing else ""))
+    if failed or missing:
+        raise SystemExit(1 if failed else 2)
 
 
 def run_all(backend: str) -> list[Evidence]:
@@ -135,10 +157,12 @@ def chosen_backend(name: str) -> Backend:
 
 
 def report(evidence: Evidence, *, to_stderr: bool) -> None:
-    """Print one result, and every check of it that did not hold."""
+    """Print one result, what it measured, and every check of it that did not hold."""
     status = click.style(f"{evidence.status:7}", fg=COLOURS[evidence.status])
     numbers = f"{len(evidence.checks)} checks, max error {evidence.max_error:.2g}, {evidence.seconds:.2f} s"
     click.echo(f"{status}  {evidence.step}  {numbers}", err=to_stderr)
+    for row in evidence.measured:
+        click.echo(f"          {row.name}: {row.text}{row.note and f'; {row.note}'}", err=to_stderr)
     if evidence.status == "passed":
         return
     if evidence.message:

@@ -72,6 +72,11 @@ def scope_of(scope: str, index: int) -> str:
     return scope if index == 0 else f"{scope}-{index + 1}"
 
 
+def lines_said(first: int, last: int) -> str:
+    """A range of lines in words."""
+    return f"line {first}" if first == last else f"lines {first} to {last}"
+
+
 @cache
 def port_ranges(path: str) -> Mapping[str, Sequence[Lines]]:
     """The line ranges of every region of one of our files."""
@@ -162,8 +167,8 @@ def source_figures(source: str, reads: Sequence[str], scope: str, *, context: in
         asked = [lines for name in reads for lines in ranges.get(name, ())]
         first, last = min(a for a, _ in asked), max(b for _, b in asked)
         address = pin.link(path, first, last)
-        lines = f"line {first}" if first == last else f"lines {first} to {last}"
-        links.append(Link(f"{path.rpartition('/')[2]}, {lines} ({pin.name} {pin.revision})", address))
+        said = lines_said(first, last)
+        links.append(Link(f"{path.rpartition('/')[2]}, {said} ({pin.name} {pin.revision})", address))
         linked += shown
         if tree is None:
             html.append(render.missing_html(source=source, path=path, permalink=address, licence=pin.licence))

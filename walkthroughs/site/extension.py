@@ -10,7 +10,7 @@ from markdown import Markdown
 from markdown.extensions import Extension
 from markdown.preprocessors import Preprocessor
 
-from . import architecture, drawings, glossary, render
+from . import architecture, drawings, glossary, grid_page, render
 from .directives import Directive, expand
 from .errors import BadDirective
 from .model import SiteData
@@ -67,6 +67,10 @@ def _architecture(at: Directive, data: SiteData, stash: render.Stash) -> list[st
     return architecture.lines()
 
 
+def _ops_grid(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return grid_page.project_lines()
+
+
 HANDLERS: Mapping[str, Handler] = {
     "walkthrough": _walkthrough,
     "walkthroughs": _walkthroughs,
@@ -76,6 +80,7 @@ HANDLERS: Mapping[str, Handler] = {
     "svg": _svg,
     "glossary": _glossary,
     "architecture": _architecture,
+    "ops-grid": _ops_grid,
 }
 
 

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from functools import cache, cached_property
 
 from annotate import concepts, sources, spans
-from walkthroughs import digest, evidence, runner
+from annotate.ideas import idea_of
+from walkthroughs import digest, evidence, ideas, runner
 from walkthroughs import step as catalog
 
 from . import code, proof
 from .errors import UnknownPageItem
-from .model import ConceptView, Panes, StepRef, StepView, Summary, WalkthroughView
+from .model import ConceptView, KernelRef, Link, Panes, SameIdea, StepRef, StepView, Summary, WalkthroughView
 
 
 class ProjectData:
@@ -108,6 +109,7 @@ class ProjectData:
             panes=code.panes(left, code.own_figures(code.ports(), [name], name)),
             steps=tuple(self._readers.get(name, ())),
             see_also=tuple(known[other] for other in this.see_also),
+            same_idea=_same_idea(name),
         )
 
     def pair(self, concept: str, source: str) -> Panes:
@@ -119,6 +121,33 @@ class ProjectData:
         port = [path for path in code.ports() if concept in code.port_ranges(path)][:1]
         left = code.source_figures(source, [concept], concept, context=0)
         return code.panes([left], code.own_figures(port, [concept], concept))
+
+
+def _same_idea(name: str) -> SameIdea | None:
+    """The idea of a concept in all its kernels; None where there is but one."""
+    idea = idea_of(name)
+    found = ideas.appearances(idea)
+    return SameIdea(idea.title, idea.differs, tuple(map(_kernel_ref, found))) if len(found) > 1 else None
+
+
+def _kernel_ref(entry: ideas.Appearance) -> KernelRef:
+    pins, table = sources.pins(), concepts.concepts()
+    upstream = [
+        Link(
+            f"{run.path.rpartition('/')[2]}, {code.lines_said(run.first, run.last)}",
+            pins[entry.kernel.source].link(run.path, run.first, run.last),
+        )
+        for run in ideas.runs(entry.upstream)
+        if entry.kernel.source
+    ]
+    port = [f"`{path}`, line{'s' * (not said.isdecimal())} {said}" for path, said in ideas.named(entry.port).items()]
+    return KernelRef(
+        title=entry.kernel.title,
+        origin=entry.kernel.source or "our own",
+        concepts={name: table[name].title for name in entry.concepts},
+        upstream=tuple(upstream),
+        port=tuple(port),
+    )
 
 
 def _recorded() -> list[str]:

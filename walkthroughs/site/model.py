@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 BadgeKind = Literal["gpu", "sim", "stale", "pending"]
-Verdict = Literal["passed", "failed", "stale"]
+Verdict = Literal["passed", "failed", "stale", "measured"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,10 @@ class Badge:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One check of a step: what was seen, what was to be seen, and how far apart they may be."""
+    """One check of a step: what was seen, what was to be seen, and how far apart they may be.
+
+    A measured value is a row too: its verdict is `measured`, and there is nothing that it was to be.
+    """
 
     name: str
     observed: str
@@ -108,6 +111,30 @@ class StepRef:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelRef:
+    """One kernel that has an idea.
+
+    `origin` is its source, or says that it is our own; `concepts` are the titles, by id, under which it has the idea;
+    `upstream` leads to its lines at their fixed revision; `port` names our files with their lines.
+    """
+
+    title: str
+    origin: str
+    concepts: Mapping[str, str]
+    upstream: tuple[Link, ...] = ()
+    port: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SameIdea:
+    """One idea in all kernels that have it, and how they differ."""
+
+    title: str
+    differs: str
+    kernels: tuple[KernelRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ConceptView:
     """A concept as its page shows it: where it stands in every source and every port."""
 
@@ -117,6 +144,7 @@ class ConceptView:
     panes: Panes
     steps: tuple[StepRef, ...] = ()
     see_also: tuple[Summary, ...] = ()
+    same_idea: SameIdea | None = None
 
 
 class SiteData(Protocol):

@@ -15,6 +15,7 @@ from .errors import StepNotProven
 from .model import Badge, Row
 
 RUN_IT = "Run it: pagewalk run {step}"
+NONE = "–"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,17 @@ def _shown(record: Evidence, badges: tuple[Badge, ...], *, stale: bool = False) 
             note=check.note,
         )
         for check in record.checks
+    ) + tuple(
+        Row(
+            name=measured.name,
+            observed=measured.text,
+            expected=NONE,
+            error=NONE,
+            tolerance=NONE,
+            verdict="stale" if stale else "measured",
+            note=measured.note,
+        )
+        for measured in record.measured
     )
     when = f"{record.device}, {_day(record)}"
     caption = f"Observed on {when}, before the code changed" if stale else f"Observed on {when}"

@@ -9,12 +9,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 
-from .model import Badge, ConceptView, Panes, Row, StepView, Summary, WalkthroughView
+from .model import Badge, ConceptView, KernelRef, Panes, Row, SameIdea, StepView, Summary, WalkthroughView
 
 Stash = Callable[[str], str]
 
 _BADGE_ICON: Mapping[str, str] = {"gpu": "✔", "sim": "◐", "stale": "⚠", "pending": "○"}
-_VERDICT_ICON: Mapping[str, str] = {"passed": "✔", "failed": "✘", "stale": "⚠"}
+_VERDICT_ICON: Mapping[str, str] = {"passed": "✔", "failed": "✘", "stale": "⚠", "measured": "≈"}
 _SPECIAL = re.compile(r"([\\`*_{}\[\]#])")
 _ENTITIES = str.maketrans({char: f"&#{ord(char)};" for char in "&<>|~^"})
 
@@ -181,6 +181,8 @@ def concept_lines(view: ConceptView, root: str, stash: Stash) -> list[str]:
         lines += [heading(2, "In the code", "code"), ""]
         lines += pair_lines(view.panes, view.id, root, stash, inner, "Inside it")
         lines += [stash(names_html(view.panes.names)), ""] if view.panes.names else []
+    if view.same_idea:
+        lines += same_idea_lines(view.same_idea, view.id, root)
     if view.steps:
         lines += [heading(2, "Steps that read it", "steps"), ""]
         lines += [
@@ -195,6 +197,33 @@ def concept_lines(view: ConceptView, root: str, stash: Stash) -> list[str]:
         ]
         lines.append("")
     return lines
+
+
+def same_idea_lines(idea: SameIdea, page: str, root: str) -> list[str]:
+    """Every kernel that has the idea of a concept's page, and how they differ."""
+    said = [f"{label(idea.title)}: {label(idea.differs)}", ""] if idea.differs else []
+    return [
+        heading(2, "The same idea in other kernels", "same-idea"),
+        "",
+        *said,
+        *(_kernel_line(kernel, page, root) for kernel in idea.kernels),
+        "",
+        f"In the terminal: `pagewalk read {page}`.",
+        "",
+    ]
+
+
+def _kernel_line(kernel: KernelRef, page: str, root: str) -> str:
+    """One kernel as a bullet: its concepts, its upstream lines, and where our port of them is."""
+    names = "; ".join(
+        "this page" if name == page else f"[{label(title)}]({root}/concepts/{name}.md)"
+        for name, title in kernel.concepts.items()
+    )
+    parts = [f"* **{label(kernel.title)}** ({plain(kernel.origin)}): {names}."]
+    if kernel.upstream:
+        parts.append(f"Upstream: {'; '.join(f'[{plain(link.label)}]({link.url})' for link in kernel.upstream)}.")
+    parts.append(f"Runs here: {'; '.join(map(label, kernel.port))}." if kernel.port else "No port.")
+    return " ".join(parts)
 
 
 def list_lines(entries: Iterable[Summary], folder: str, unit: str = "") -> list[str]:

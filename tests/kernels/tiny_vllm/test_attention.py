@@ -144,11 +144,11 @@ def test_nonsense_is_refused_before_anything_runs(changed, message):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("repaired", [True, False])
-def test_a_gpu_agrees_with_the_oracle(repaired):
+def test_a_gpu_agrees_with_the_oracle_once_it_is_repaired():
+    # As upstream, without the barrier, an H200 gave a wrong answer in this very case.
     output = np.full(CASE.q.shape, np.nan, CASE.q.dtype)
     table, active = CASE.block_tables[:, None].copy(), np.zeros(1, np.int32)
     paged_attention(
-        output, CASE.q, cache_of(CASE), table, CASE.seq_lens, active, repaired=repaired, backend=Backend("cuda")
+        output, CASE.q, cache_of(CASE), table, CASE.seq_lens, active, repaired=True, backend=Backend("cuda")
     )
     assert error(CASE, output) < TOLERANCE["float32"]

@@ -63,9 +63,11 @@ def test_the_heads_beyond_512_pieces_are_written_by_the_loop_alone(
 def test_any_number_of_threads_writes_everything(threads: int) -> None:
     case = cases.write_case(2, 3, 32, 8, "float16", order="identity")
     caches = case.k_cache.copy(), case.v_cache.copy()
-    reshape_and_cache_fixed_kernel.on("sim")[2, threads](
+    one = np.ones(1, np.float32)
+    chosen = reshape_and_cache_fixed_kernel.specialise(dtype="float16", kv_cache_dtype="auto")
+    chosen.on("sim")[2, threads](
         case.key.reshape(-1), case.value.reshape(-1), *(cache.reshape(-1) for cache in caches), case.slot_mapping,
-        96, 96, 3, 32, 8, 8,
+        96, 96, 3, 32, 8, 8, one, one,
     )  # fmt: skip
     for got, want in zip(caches, oracle.written_caches(case), strict=True):
         np.testing.assert_array_equal(got, want)

@@ -23,8 +23,12 @@ DECODE = (
     "seq_lens",
     "block_size",
     "max_seq_len",
+    "kv_cache_dtype",
+    "k_scale",
+    "v_scale",
 )
-WRITE = ("key", "value", "key_cache", "value_cache", "slot_mapping")
+WRITE = ("key", "value", "key_cache", "value_cache", "slot_mapping", "kv_cache_dtype", "k_scale", "v_scale")
+SCALES = {"kv_cache_dtype": "auto", "k_scale": np.ones(1, np.float32), "v_scale": np.ones(1, np.float32)}
 
 
 def decode_arguments(**changes: Any) -> dict[str, Any]:
@@ -35,7 +39,7 @@ def decode_arguments(**changes: Any) -> dict[str, Any]:
         "num_kv_heads": 2, "block_tables": case.block_tables, "seq_lens": case.seq_lens, "block_size": 8,
         "max_seq_len": 20,
     }  # fmt: skip
-    return good | changes
+    return good | SCALES | changes
 
 
 def write_arguments(**changes: Any) -> dict[str, Any]:
@@ -45,7 +49,7 @@ def write_arguments(**changes: Any) -> dict[str, Any]:
         "key": case.key, "value": case.value, "key_cache": case.k_cache, "value_cache": case.v_cache,
         "slot_mapping": case.slot_mapping,
     }  # fmt: skip
-    return good | changes
+    return good | SCALES | changes
 
 
 def entry(array: Any, place: Any, value: int) -> Any:
@@ -55,6 +59,10 @@ def entry(array: Any, place: Any, value: int) -> Any:
     return changed
 
 
+FP8 = {
+    "kv_cache_dtype": "fp8", "key_cache": np.zeros((6, 2, 1, 8, 16), np.uint8),
+    "value_cache": np.zeros((6, 2, 16, 8), np.uint8),
+}  # fmt: skip
 DECODE_REFUSED: list[tuple[dict[str, Any], str, object]] = [
     ({"query": np.zeros((2, 4, 16))}, "query.dtype", np.dtype("float64")),
     ({"query": np.zeros((2, 64), np.float16)}, "query.shape", (2, 64)),
@@ -72,6 +80,16 @@ DECODE_REFUSED: list[tuple[dict[str, Any], str, object]] = [
     ({"key_cache": np.zeros((6, 2, 16, 8), np.float16)}, "key_cache.shape", (6, 2, 16, 8)),
     ({"value_cache": np.zeros((5, 2, 16, 8), np.float16)}, "value_cache.shape", (5, 2, 16, 8)),
     ({"value_cache": np.zeros((6, 2, 16, 8), np.float32)}, "value_cache.dtype", np.dtype("float32")),
+    ({"key_cache": np.zeros((6, 2, 2, 8, 16), np.float16)[..., ::2]}, "key_cache.strides", (1024, 512, 256, 32, 4)),
+    ({"key_cache": np.zeros((12, 2, 2, 8, 8), np.float16)[::2]}, "value_cache.strides", (512, 256, 16, 2)),
+    ({"query": np.zeros((2, 4, 16), np.float16)[::-1]}, "query.strides", (-128, 32, 2)),
+    ({"kv_cache_dtype": "fp4"}, "kv_cache_dtype", "fp4"),
+    ({"kv_cache_dtype": "fp8"}, "key_cache.shape", (6, 2, 2, 8, 8)),
+    ({"k_scale": np.ones(2, np.float32)}, "k_scale.shape", (2,)),
+    ({"v_scale": np.ones(1)}, "v_scale.dtype", np.dtype("float64")),
+    ({**FP8, "v_scale": np.zeros(1, np.float32)}, "v_scale", [0.0]),
+    ({**FP8, "k_scale": np.full(1, np.inf, np.float32)}, "k_scale", [np.inf]),
+    ({**FP8, "key_cache": np.zeros((6, 2, 1, 8, 16), np.int8)}, "key_cache.dtype", np.dtype("int8")),
     ({"block_size": 16}, "key_cache.shape", (6, 2, 2, 8, 8)),
     ({"block_tables": np.zeros((2, 4), np.int64)}, "block_tables.dtype", np.dtype("int64")),
     ({"block_tables": np.zeros((3, 4), np.int32)}, "block_tables.shape", (3, 4)),
@@ -90,7 +108,8 @@ WRITE_REFUSED: list[tuple[dict[str, Any], str, object]] = [
     ({"key": np.zeros((8, 2, 16))}, "key.dtype", np.dtype("float64")),
     ({"key": np.zeros((8, 2, 16), np.int8)}, "key.dtype", np.dtype("int8")),
     ({"key": np.zeros((8, 32), np.float16)}, "key.shape", (8, 32)),
-    ({"key": np.zeros((16, 2, 16), np.float16)[::2]}, "key.strides", (128, 32, 2)),
+    ({"key": np.zeros((8, 4, 16), np.float16)[:, ::2]}, "key.strides", (128, 64, 2)),
+    ({"key": np.zeros((8, 2, 16), np.float16)[::-1]}, "key.strides", (-64, 32, 2)),
     ({"value": np.zeros((8, 2, 16), np.float32)}, "value.dtype", np.dtype("float32")),
     ({"value": np.zeros((7, 2, 16), np.float16)}, "value.shape", (7, 2, 16)),
     ({"value": np.zeros((2, 8, 16), np.float16).transpose(1, 0, 2)}, "value.strides", (32, 256, 2)),
@@ -98,6 +117,9 @@ WRITE_REFUSED: list[tuple[dict[str, Any], str, object]] = [
     ({"key_cache": np.zeros((3, 2, 2, 8, 8), np.float32)}, "key_cache.dtype", np.dtype("float32")),
     ({"key_cache": np.zeros((3, 4, 2, 8, 8), np.float16)}, "key_cache.shape", (3, 4, 2, 8, 8)),
     ({"value_cache": np.zeros((3, 2, 16, 16), np.float16)}, "value_cache.shape", (3, 2, 16, 16)),
+    ({"kv_cache_dtype": "e4m3"}, "kv_cache_dtype", "e4m3"),
+    ({"kv_cache_dtype": "fp8_e5m2"}, "key_cache.shape", (3, 2, 2, 8, 8)),
+    ({"k_scale": np.ones((1, 1), np.float32)}, "k_scale.shape", (1, 1)),
     ({"slot_mapping": np.zeros(5, np.int32)}, "slot_mapping.dtype", np.dtype("int32")),
     ({"slot_mapping": np.zeros((5, 1), np.int64)}, "slot_mapping.shape", (5, 1)),
     ({"slot_mapping": np.zeros(10, np.int64)[::2]}, "slot_mapping.strides", (16,)),
@@ -123,6 +145,25 @@ def test_a_good_call_passes_and_changes_nothing() -> None:
         call(*(arguments[name] for name in names))
         for name, array in before.items():
             np.testing.assert_array_equal(arguments[name], array)
+
+
+def test_rows_blocks_and_heads_may_lie_apart() -> None:
+    fused = np.zeros((8, 3, 2, 16), np.float16)
+    check.write(*(write_arguments(key=fused[:, 1], value=fused[:, 2])[name] for name in WRITE))
+    pool = np.zeros((6, 2, 2 * 2 * 8 * 8), np.float16)  # a block's keys, then its values
+    apart = {
+        "query": np.zeros((2, 3, 4, 16), np.float16)[:, 1],
+        "key_cache": pool[:, 0].reshape(6, 2, 2, 8, 8, copy=False),
+        "value_cache": pool[:, 1].reshape(6, 2, 16, 8, copy=False),
+    }
+    check.decode(*(decode_arguments(**apart)[name] for name in DECODE))
+    check.decode(*(decode_arguments(**FP8)[name] for name in DECODE))
+
+
+def test_a_scale_is_not_looked_at_where_nothing_is_scaled() -> None:
+    odd = {"k_scale": np.full(1, np.nan, np.float32), "v_scale": np.zeros(1, np.float32)}
+    check.write(*(write_arguments(**odd)[name] for name in WRITE))
+    check.decode(*(decode_arguments(**odd)[name] for name in DECODE))
 
 
 def test_the_shapes_above_are_those_of_the_good_call() -> None:
@@ -183,5 +224,71 @@ def test_shape_spells_what_it_wants() -> None:
         check.shape("a", array.T, (3, 2), ("float32",))
 
 
-def test_the_scalar_types_are_numbas() -> None:
-    assert {name: kind.bitwidth for name, kind in check.SCALAR_TYPES.items()} == {"float32": 32, "float16": 16}
+def test_kind_takes_any_memory_order_and_view_only_the_first_axes() -> None:
+    array = np.zeros((4, 3, 8), np.float32)
+    check.kind("a", array.transpose(2, 0, 1), (8, 4, None), ("float32",))
+    for free, good in ((0, array), (1, array[::2]), (2, array[::2, ::2]), (1, array[:1, :, :]), (0, array[:, :0])):
+        check.view("a", good, (None, None, None), ("float32",), free=free)
+    for free, bad, where in (
+        (0, array[::2], "must be contiguous; pass"),
+        (1, array[:, ::2], "must be contiguous after its first axis; pass"),
+        (2, array[..., ::2], "must be contiguous after its first 2 axes; pass"),
+        (1, array[::-1], "must be contiguous after its first axis"),
+        (1, np.broadcast_to(array[:1], (4, 3, 8)), "must be contiguous after its first axis"),
+        (2, array.transpose(1, 0, 2), "must be contiguous after its first 2 axes"),
+    ):
+        with pytest.raises(ArgumentError, match=where) as caught:
+            check.view("a", bad, (None, None, None), ("float32",), free=free)
+        assert caught.value.argument == "a.strides"
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_a_scale_is_one_number_or_one_for_each_head(size: int) -> None:
+    check.scale("k_scale", np.ones(size, np.float32), "fp8", (1, 4))
+    with pytest.raises(ArgumentError, match=r"k_scale\.shape = \(3,\): must be \(1\) or \(4\)"):
+        check.scale("k_scale", np.ones(3, np.float32), "auto", (1, 4))
+    for bad in (0, -1, np.nan, np.inf):
+        scales = np.ones(size, np.float32)
+        scales[-1] = bad
+        check.scale("k_scale", scales, "auto", (1, 4))
+        with pytest.raises(ArgumentError, match=r"k_scale = \[.*\]: must be finite and above zero"):
+            check.scale("k_scale", scales, "fp8", (1, 4))
+
+
+def test_slots_may_be_fewer_than_rows_and_any_negative_number() -> None:
+    check.slots("s", np.array([3, -1, -(2**62), 0]), 4, 4)
+    check.slots("s", np.zeros(0, np.int64), 4, 0)
+    with pytest.raises(ArgumentError, match=r"s\[1\] = 4: must be below the 4 slots"):
+        check.slots("s", np.array([3, 4]), 4, 4)
+    with pytest.raises(ArgumentError, match=r"s\.shape = \(3,\): must not exceed the 2 rows of key"):
+        check.slots("s", np.zeros(3, np.int64), 2, 4)
+
+
+class OnGpu:
+    """Looks like an array on a GPU: reading an element would be a copy, and stop the GPU."""
+
+    def __init__(self, array: Any) -> None:
+        self.shape, self.dtype, self.strides = array.shape, array.dtype, array.strides
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+
+def test_what_lies_on_a_gpu_is_not_looked_into() -> None:
+    wrong = decode_arguments(seq_lens=np.array([99, -3], np.int32), **FP8, k_scale=np.zeros(1, np.float32))
+    there = {name: OnGpu(value) if isinstance(value, np.ndarray) else value for name, value in wrong.items()}
+    check.decode(*(there[name] for name in DECODE))
+    slots = write_arguments(slot_mapping=np.full(5, 1000))
+    there = {name: OnGpu(value) if isinstance(value, np.ndarray) else value for name, value in slots.items()}
+    check.write(*(there[name] for name in WRITE))
+    there["slot_mapping"] = OnGpu(np.zeros(9, np.int64))
+    with pytest.raises(ArgumentError, match="must not exceed the 8 rows"):
+        check.write(*(there[name] for name in WRITE))
+
+
+def test_the_scalar_types_by_what_holds_them() -> None:
+    assert {name: kind.bitwidth for name, kind in check.SCALAR_TYPES.items()} == {
+        "float32": 32,
+        "float16": 16,
+        "uint16": 16,
+    }

@@ -279,7 +279,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"num_threads": 2048}, LaunchError, r"block = \(2048, 1, 1\): 2048 threads; a block has 1 to 1024"),
     ({"num_threads": 100}, ArgumentError, r"num_threads = 100: must be divisible by warp = 32"),
     ({"num_threads": 96}, ArgumentError, r"num_threads = 96: must be .* power of two"),
-    ({"max_seq_len": 12_289}, LaunchError, r"max_seq_len = 12289: .* shorten the sequence or partition it"),
+    ({"max_seq_len": 60_000}, LaunchError, r"max_seq_len = 60000: .* shorten the sequence or partition it"),
 ]  # fmt: skip
 
 
@@ -321,13 +321,15 @@ def test_sizes_that_vllm_never_compiled_and_an_empty_batch_are_refused() -> None
     refused(arguments() | none, LaunchError, r"grid\.y = 0: must be from 1 to 65535")
 
 
-def test_k10_the_longest_context_of_48_kib() -> None:
-    # 128 float16 numbers of the query and eight floats to reduce with are in the same 48 KiB.
+def test_k10_the_longest_context() -> None:
+    # 227 KiB after the opt-in, and in them 128 float16 numbers of the query and eight floats to reduce with.
     case = cases.decode_case((3,), 1, 1, 128, 16, "float16")
-    fits = arguments(case) | {"max_seq_len": 12_208}
-    paged_attention_v1(**fits)
-    assert agrees(fits["out"], oracle.attention(case), case)
-    refused(arguments(case) | {"max_seq_len": 12_209}, LaunchError, r"max_seq_len = 12209: 48896 \+ 288 bytes")
+    for max_seq_len in (12_208, 12_209, 57_600, 58_032):
+        fits = arguments(case) | {"max_seq_len": max_seq_len}
+        paged_attention_v1(**fits)
+        assert agrees(fits["out"], oracle.attention(case), case)
+    message = r"max_seq_len = 58033: 232192 \+ 288 bytes of shared memory, a block has 232448 at most; shorten"
+    refused(arguments(case) | {"max_seq_len": 58_033}, LaunchError, message)
 
 
 # -- the same on a GPU
@@ -348,6 +350,7 @@ def test_gpu_refuses_before_the_launch_and_takes_the_longest_context() -> None:
     for changes, error, message in REFUSED:
         refused(arguments() | changes | {"backend": "cuda"}, error, message)
     case = cases.decode_case((3,), 1, 1, 128, 16, "float16")
-    fits = arguments(case) | {"max_seq_len": 12_208, "backend": "cuda", "entry": paged_attention_v1_kernel}
-    paged_attention_v1(**fits)
-    assert agrees(fits["out"], oracle.attention(case), case)
+    for max_seq_len in (12_208, 57_600):
+        fits = arguments(case) | {"max_seq_len": max_seq_len, "backend": "cuda", "entry": paged_attention_v1_kernel}
+        paged_attention_v1(**fits)
+        assert agrees(fits["out"], oracle.attention(case), case)

@@ -333,8 +333,9 @@ def test_of_the_merges_three_barriers_only_the_one_between_the_warps_maxima_is_n
 
 
 def test_constants() -> None:
-    assert reduce_constexpr(HEAD_SIZE=64, NUM_THREADS=128, PARTITION_SIZE=512, scalar_t=float16) == {
-        "NUM_WARPS": 4, "RED_SMEM_SIZE": 8,
+    found = reduce_constexpr(HEAD_SIZE=64, NUM_THREADS=128, PARTITION_SIZE=512, scalar_t=float16)
+    assert {name: found[name] for name in ("NUM_WARPS", "RED_SMEM_SIZE", "to_float", "from_float")} == {
+        "NUM_WARPS": 4, "RED_SMEM_SIZE": 8, "to_float": float32, "from_float": float16,
     }  # fmt: skip
 
 
