@@ -12,9 +12,9 @@ from annotate import concepts, sources, spans
 from walkthroughs import digest, evidence, runner
 from walkthroughs import step as catalog
 
-from . import code, proof
+from . import code, history, proof
 from .errors import UnknownPageItem
-from .model import ConceptView, Panes, StepRef, StepView, Summary, WalkthroughView
+from .model import ConceptView, HistoryView, Panes, StepRef, StepView, Summary, WalkthroughView
 
 
 class ProjectData:
@@ -79,6 +79,7 @@ class ProjectData:
             rows=shown.rows,
             rows_from=shown.rows_from,
             record=shown.record,
+            drift=history.note(step),
         )
 
     def concepts(self) -> dict[str, Summary]:
@@ -119,6 +120,10 @@ class ProjectData:
         port = [path for path in code.ports() if concept in code.port_ranges(path)][:1]
         left = code.source_figures(source, [concept], concept, context=0)
         return code.panes([left], code.own_figures(port, [concept], concept))
+
+    def history(self) -> HistoryView:
+        """What became of the anchored code from release to release, by the committed facts."""
+        return history.view()
 
 
 def _recorded() -> list[str]:
