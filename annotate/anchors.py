@@ -7,7 +7,7 @@ that is missing, ambiguous or unreadable is a typed error that lists what is nea
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Protocol
@@ -59,23 +59,35 @@ class Library:
         self._files = files
         self._data: dict[str, bytes] = {}
         self._trees: dict[str, Tree] = {}
+        self._asked: dict[tuple[str, str], list[Tree]] = {}
 
-    def trees(self, name: str = "", pattern: str = "*") -> Iterable[Tree]:
-        """Yield the parsed files that fit `pattern` by path or name, and can hold a symbol of this name."""
-        words = [word.encode() for word in _words(name)]
-        for path in self._files.paths():
-            language = language_of(path)
-            base = path.rpartition("/")[2]
-            if language is None or not (fnmatchcase(path, pattern) or fnmatchcase(base, pattern)):
-                continue
-            if path not in self._data:
-                self._data[path] = self._files.read(path)
-            # A section's title may hold marks that its name has not, so Markdown is always looked into.
-            if language != "markdown" and base != name and not all(word in self._data[path] for word in words):
-                continue
-            if path not in self._trees:
-                self._trees[path] = parse(self._data[path], language, path)
-            yield self._trees[path]
+    def trees(self, name: str = "", pattern: str = "*") -> Sequence[Tree]:
+        """Return the parsed files that fit `pattern` by path or name, and can hold a symbol of this name."""
+        if (name, pattern) not in self._asked:
+            self._asked[name, pattern] = [
+                self.tree(path) for path in self._files.paths() if self._fits(path, name, pattern)
+            ]
+        return self._asked[name, pattern]
+
+    def tree(self, path: str) -> Tree:
+        """Return one file, parsed. Raises SourceUnavailable if it is not among the files."""
+        if path not in self._trees:
+            self._trees[path] = parse(self.data(path), language_of(path) or "markdown", path)
+        return self._trees[path]
+
+    def data(self, path: str) -> bytes:
+        """Return one file's bytes. Raises SourceUnavailable if it is not among the files."""
+        if path not in self._data:
+            self._data[path] = self._files.read(path)
+        return self._data[path]
+
+    def _fits(self, path: str, name: str, pattern: str) -> bool:
+        language = language_of(path)
+        base = path.rpartition("/")[2]
+        if language is None or not (fnmatchcase(path, pattern) or fnmatchcase(base, pattern)):
+            return False
+        # A section's title may hold marks that its name has not, so Markdown is always looked into.
+        return language == "markdown" or base == name or all(word.encode() in self.data(path) for word in _words(name))
 
 
 def _words(name: str) -> list[str]:
@@ -94,7 +106,11 @@ def resolve(anchor: Anchor, tree: Files | Library) -> Span:
     Raises AnchorNotFound or AnchorAmbiguous (with candidates), UnreliableSpan, or LandmarkSyntax.
     """
     library = tree if isinstance(tree, Library) else Library(tree)
-    file, symbol = _find_symbol(anchor, library)
+    return place(anchor, *_find_symbol(anchor, library))
+
+
+def place(anchor: Anchor, file: Tree, symbol: Symbol) -> Span:
+    """Return where an anchor's landmark lies in a symbol that was found already; raises as `resolve` does."""
     if anchor.landmark is None:
         first, last, nodes = symbol.first, symbol.last, [symbol.inner]
     else:
@@ -127,17 +143,22 @@ def _label(tree: Tree, symbol: Symbol) -> Candidate:
     return Candidate(f"{symbol.kind} {symbol.name}", tree.path, symbol.first, symbol.last)
 
 
-def _find_symbol(anchor: Anchor, library: Library) -> tuple[Tree, Symbol]:
-    ordinal = _ORDINAL.search(anchor.symbol)
-    name = anchor.symbol[: ordinal.start()] if ordinal else anchor.symbol
+def called(anchor: Anchor, library: Library) -> list[tuple[Tree, Symbol]]:
+    """Return every symbol that an anchor's symbol could mean, its `#n` left aside, in the order of the files."""
+    name = _ORDINAL.sub("", anchor.symbol)
     found = [
         (tree, symbol)
         for tree in library.trees(name, anchor.file)
         for symbol in tree.symbols
         if _is_called(symbol, name)
     ]
-    exact = [entry for entry in found if entry[1].name == name]
-    found = exact or found
+    return [entry for entry in found if entry[1].name == name] or found
+
+
+def _find_symbol(anchor: Anchor, library: Library) -> tuple[Tree, Symbol]:
+    ordinal = _ORDINAL.search(anchor.symbol)
+    name = anchor.symbol[: ordinal.start()] if ordinal else anchor.symbol
+    found = called(anchor, library)
     candidates = [_label(tree, symbol) for tree, symbol in found]
     if ordinal and found:
         index = int(ordinal["n"])

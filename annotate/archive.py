@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from annotate.errors import DamagedArchive, UnsafeArchive
 
@@ -21,12 +21,16 @@ Progress = Callable[[str, int, "int | None"], None]
 
 @dataclass(frozen=True)
 class Limits:
-    """What an archive may hold, in members and bytes: `file` limits one wanted file, `kept` all of them."""
+    """What an archive may hold, in members and bytes: `file` limits one wanted file, `kept` all of them.
+
+    `header` limits the headers that only say something about the next member: these are read into memory at once.
+    """
 
     members: int = 200_000
     file: int = 8 << 20
     kept: int = 64 << 20
     unpacked: int = 4 << 30
+    header: int = 1 << 20
 
 
 def inner_path(archive: str, name: str) -> str:
@@ -58,7 +62,7 @@ def extract(
     written: dict[str, None] = {}
     kept = seen = unpacked = 0
     try:
-        with tarfile.open(archive, mode="r|gz") as tar:
+        with tarfile.open(archive, mode="r|gz", tarinfo=_guarded(archive.name, limits.header)) as tar:
             for member in tar:
                 seen += 1
                 unpacked += max(member.size, 0)
@@ -89,6 +93,23 @@ def extract(
     if not written:
         raise DamagedArchive(archive.name, "none of the files of interest is in it")
     return list(written)
+
+
+_TALKERS = frozenset(
+    {tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE}
+)
+
+
+def _guarded(archive: str, most: int) -> type[tarfile.TarInfo]:
+    """Return a kind of header that refuses to be long: tarfile itself reads whatever size one claims to have."""
+
+    class Guarded(tarfile.TarInfo):
+        def _proc_member(self, tar: tarfile.TarFile) -> Any:
+            if self.type in _TALKERS and self.size > most:
+                raise UnsafeArchive(archive, self.name[:80], f"a header of {self.size} bytes is no honest header")
+            return super()._proc_member(tar)  # type: ignore[misc]
+
+    return Guarded
 
 
 def _write(archive: Path, stream: IO[bytes], path: Path, size: int) -> None:

@@ -30,13 +30,17 @@ class Place:
 
 @dataclass(frozen=True)
 class Concept:
-    """One idea. `anchors` maps a source id to its places; `see_also` are ids of related concepts."""
+    """One idea. `anchors` maps a source id to its places; `see_also` are ids of related concepts.
+
+    `now` are the concepts that do this work where its own code has left.
+    """
 
     id: str
     title: str
     summary: str
     anchors: Mapping[str, tuple[Place, ...]]
     see_also: tuple[str, ...]
+    now: tuple[str, ...] = ()
 
 
 @cache
@@ -57,16 +61,17 @@ def read_table(text: str) -> dict[str, Concept]:
     """Parse a concept table (TOML). Raises AnnotateError naming the concept and what is wrong with it."""
     table = {name: _concept(name, body) for name, body in tomllib.loads(text).items()}
     for entry in table.values():
-        for other in entry.see_also:
-            if other not in table:
-                raise AnnotateError(f"concept {entry.id}: see_also names {other!r}, which is no concept")
+        for key, others in (("see_also", entry.see_also), ("now", entry.now)):
+            for other in others:
+                if other not in table:
+                    raise AnnotateError(f"concept {entry.id}: {key} names {other!r}, which is no concept")
     return table
 
 
 def _concept(name: str, body: Any) -> Concept:
     if not isinstance(body, dict) or not {"title", "summary"} <= body.keys():
         raise AnnotateError(f"concept {name}: a title and a summary are needed")
-    if unknown := body.keys() - {"title", "summary", "anchors", "see_also"}:
+    if unknown := body.keys() - {"title", "summary", "anchors", "see_also", "now"}:
         raise AnnotateError(f"concept {name}: no such key {', '.join(sorted(unknown))}")
     anchors = {
         source: tuple(_place(name, place) for place in places) for source, places in body.get("anchors", {}).items()
@@ -77,6 +82,7 @@ def _concept(name: str, body: Any) -> Concept:
         summary=" ".join(body["summary"].split()),
         anchors=MappingProxyType(anchors),
         see_also=tuple(body.get("see_also", ())),
+        now=tuple(body.get("now", ())),
     )
 
 

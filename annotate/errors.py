@@ -92,6 +92,15 @@ class DamagedArchive(AnnotateError):
         super().__init__(f"{archive} cannot be read: {reason}. Nothing of it was kept; fetch it again")
 
 
+class ReleaseUnreadable(AnnotateError):
+    """A release is here but cannot be read through, such as one that is nested too deep for the parser."""
+
+    def __init__(self, source: str, reason: str) -> None:
+        self.source = source
+        self.reason = reason
+        super().__init__(f"{source} cannot be read: {reason}. Nothing is said about it; the other releases are")
+
+
 class GrammarMismatch(AnnotateError, ValueError):
     """An installed grammar was built for another tree-sitter than the one installed."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -97,6 +98,7 @@ class Tree:
         self._removed: list[tuple[int, bytes]] = []
         self._added: frozenset[int] = frozenset()
         self._comments = data
+        self._held: dict[tuple[int, int], list[tuple[int, str]]] = {}
         self._text = data
         self.root: Node | None = None
         if language == "markdown":
@@ -222,13 +224,34 @@ class Tree:
 
     def tokens(self, first: int, last: int) -> list[str]:
         """Return the tokens of a line range: no comments, no white space; Python's blocks as { and }."""
+        return [text for _, text in self.located(first, last)]
+
+    def located(self, first: int, last: int) -> list[tuple[int, str]]:
+        """Return the tokens of a line range as `tokens` does, each with the line that it lies on."""
+        for (low, high), held in self._held.items():
+            if low <= first and last <= high:
+                start = bisect_left(held, first, key=_line)
+                return held[start : bisect_right(held, last, lo=start, key=_line)]
+        return self._located(first, last)
+
+    def hold(self, first: int, last: int) -> list[tuple[int, str]]:
+        """Return the tokens of a line range, and keep them: parts of the range are then cut out of these."""
+        self._held[first, last] = self.located(first, last)
+        return self._held[first, last]
+
+    def _located(self, first: int, last: int) -> list[tuple[int, str]]:
         if self.root is None:
-            return b" ".join(self.lines[first - 1 : last]).decode("utf-8", "replace").split()
-        found: list[tuple[int, bytes]] = []
+            split = [(line, self.lines[line - 1].split()) for line in range(first, last + 1)]
+            return [(line, word.decode("utf-8", "replace")) for line, words in split for word in words]
+        found: list[tuple[int, int, bytes]] = []
         self._collect(self.root, first - 1, last - 1, found)
         low, high = self._offset(first), self._offset(last + 1)
-        found += [(at, b" ".join(text.split())) for at, text in self._removed if low <= at < high]
-        return [text.decode("utf-8", "replace") for _, text in sorted(found, key=lambda item: item[0])]
+        offsets = self._line_offsets
+        for at, text in self._removed:
+            if low <= at < high:
+                found.append((at, bisect_right(offsets, at) - 1, b" ".join(text.split())))
+        found.sort(key=lambda item: item[0])
+        return [(row + 1, text.decode("utf-8", "replace")) for _, row, text in found]
 
     def digest(self, first: int, last: int) -> str:
         """Return the digest of a line range's tokens: 32 hexadecimal digits of SHA-256."""
@@ -241,26 +264,53 @@ class Tree:
     def _offset(self, line: int) -> int:
         return self._line_offsets[line - 1] if line <= len(self._line_offsets) else len(self._text) + 1
 
-    def _collect(self, node: Node, top: int, bottom: int, found: list[tuple[int, bytes]]) -> None:
+    def _collect(self, node: Node, top: int, bottom: int, found: list[tuple[int, int, bytes]]) -> None:
         if node.type in _EXTRAS:
             return
         children = node.children
-        if not children or node.type in _ATOMS:
-            start = node.start_byte
-            if top <= node.start_point.row <= bottom and start not in self._added and node.end_byte > start:
-                text = self._text[start : node.end_byte]
-                found.append((start, _plain(text) if node.type == "preproc_arg" else text.replace(b"\r", b"")))
+        if (top <= node.start_point.row and node.end_point.row <= bottom) or not children or node.type in _ATOMS:
+            if top <= node.start_point.row <= bottom:
+                self._collect_all(node, found)
             return
         block = node.type == "block"
         if block and top <= node.start_point.row:
-            found.append((node.start_byte, b"{"))
+            found.append((node.start_byte, node.start_point.row, b"{"))
         for child in children:
             if child.end_point.row >= top:
                 if child.start_point.row > bottom:
                     break
                 self._collect(child, top, bottom, found)
         if block and node.end_point.row <= bottom:
-            found.append((node.end_byte, b"}"))
+            found.append((node.end_byte, node.end_point.row, b"}"))
+
+    def _collect_all(self, node: Node, found: list[tuple[int, int, bytes]]) -> None:
+        """Collect what lies in a node that is wanted whole: most of the work, so without looking at lines."""
+        offsets = self._line_offsets
+        left: list[Node | tuple[int, int, bytes]] = [node]
+        while left:
+            item = left.pop()
+            if isinstance(item, tuple):
+                found.append(item)
+                continue
+            kind = item.type
+            if kind in _EXTRAS:
+                continue
+            start, end = item.start_byte, item.end_byte
+            children = item.children
+            if not children or kind in _ATOMS:
+                if start not in self._added and end > start:
+                    text = self._text[start:end]
+                    text = _plain(text) if kind == "preproc_arg" else text.replace(b"\r", b"")
+                    found.append((start, bisect_right(offsets, start) - 1, text))
+                continue
+            if kind == "block":
+                found.append((start, bisect_right(offsets, start) - 1, b"{"))
+                left.append((end, bisect_right(offsets, end) - 1, b"}"))
+            left.extend(reversed(children))
+
+
+def _line(token: tuple[int, str]) -> int:
+    return token[0]
 
 
 _NAMES = frozenset({"identifier", "field_identifier", "qualified_identifier", "operator_name", "destructor_name"})

@@ -71,6 +71,19 @@ _COMPOUND = frozenset(
 )
 
 
+# What tells two versions of a piece apart at a glance, by name alone.
+LABELLED = frozenset({"for", "while", "if", "switch", "decl", "assign", "call", "launch", "param", "arg", "return"})
+
+
+def label(tree: Tree, item: Item) -> str:
+    """Return what an item is in a word or two: its kind and names, a loop's stride, never a condition's text."""
+    names = "/".join(item.names)
+    update = item.node.child_by_field_name("update") if item.kind == "for" and item.node is not None else None
+    if update is not None and update.type == "assignment_expression":
+        names += f" by {_squeezed(tree, update.child_by_field_name('right'))}"
+    return f"{item.kind}({names})" if names else item.kind
+
+
 @lru_cache(maxsize=512)
 def outline(tree: Tree, symbol: Symbol) -> list[Item]:
     """Return what there is to land on in a symbol, in source order. A Markdown section has nothing."""

@@ -8,6 +8,7 @@ once wait for each other. Nothing that arrives is ever run.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from annotate.archive import Limits, extract
 from annotate.download import Session, download, reason_of
@@ -24,11 +26,25 @@ from annotate.errors import (
     DiskTrouble,
     DownloadFailed,
     SourceUnavailable,
+    UnknownName,
     UnsafeArchive,
+    nearest,
 )
-from annotate.sourcetree import Pin, SourceTree, cache_dir, install, open_tree, opened, pin_of, pins
+from annotate.releases import newest
+from annotate.sourcetree import (
+    Pin,
+    SourceTree,
+    cache_dir,
+    every_pin,
+    install,
+    open_tree,
+    opened,
+    pin_of,
+    pins,
+    release_pin,
+)
 
-__all__ = ["Pin", "Progress", "SourceTree", "cache_dir", "fetch", "open_tree", "pins"]
+__all__ = ["Pin", "Progress", "SourceTree", "cache_dir", "every_pin", "fetch", "find_release", "open_tree", "pins"]
 
 # Called with a stage (wait, find, download, verify, unpack, copy), how much is done, and of how much, if
 # known.
@@ -122,6 +138,19 @@ def locate(pin: Pin) -> Located:
 
     Raises DownloadFailed if the index cannot be asked or has none, DigestMismatch if it lists another digest.
     """
+    session, packages = _ask(pin.name, pin.id)
+    if pin.revision not in packages:
+        raise DownloadFailed(pin.id, f"the package index has no source distribution of {pin.name} {pin.revision}")
+    package = packages[pin.revision]
+    listed = package.digests.get("sha256")
+    wanted = pin.digest.removeprefix("sha256:")
+    if listed is not None and listed != wanted:
+        raise DigestMismatch(f"{pin.id}, as the package index lists it,", wanted, listed)
+    return Located(session, package.url, package.filename)
+
+
+def _ask(name: str, source: str) -> tuple[Session, dict[str, Any]]:
+    """Return a session and the package index's source distributions of a project, by version."""
     import pypi_simple
     import requests
 
@@ -129,22 +158,43 @@ def locate(pin: Pin) -> Located:
     session = requests.Session()
     client = pypi_simple.PyPISimple(endpoint=endpoint, session=session)
     try:
-        page = client.get_project_page(pin.name, timeout=30.0)
+        page = client.get_project_page(name, timeout=30.0)
     except (
         OSError,
         ValueError,
         pypi_simple.NoSuchProjectError,
         pypi_simple.UnsupportedRepoVersionError,
     ) as error:
-        raise DownloadFailed(pin.id, f"the package index cannot be asked ({reason_of(error)})") from error
+        raise DownloadFailed(source, f"the package index cannot be asked ({reason_of(error)})") from error
+    found: dict[str, Any] = {}
     for package in page.packages:
-        if package.version == pin.revision and package.package_type == "sdist":
-            listed = package.digests.get("sha256")
-            wanted = pin.digest.removeprefix("sha256:")
-            if listed is not None and listed != wanted:
-                raise DigestMismatch(f"{pin.id}, as the package index lists it,", wanted, listed)
-            return Located(session, package.url, package.filename)
-    raise DownloadFailed(pin.id, f"the package index has no source distribution of {pin.name} {pin.revision}")
+        if package.package_type == "sdist" and package.version:
+            found.setdefault(package.version, package)
+    return session, found
+
+
+def find_release(name: str, revision: str | None = None) -> Pin:
+    """Return the pin of a release, `revision` None: the newest final one that the package index lists.
+
+    One that is not pinned gets the digest that the index lists for it, and says so by `pinned`. Raises UnknownName
+    with the nearest numbers, or DownloadFailed if the index cannot be asked or names no digest.
+    """
+    known = {pin.revision: pin for pin in every_pin().values() if pin.name == name}
+    if revision in known:
+        return known[revision]
+    packages = _ask(name, f"{name}@{revision or 'latest'}")[1]
+    offered = [version for version, package in packages.items() if not package.is_yanked]
+    wanted = newest(offered) if revision is None else revision
+    if wanted is None:
+        raise DownloadFailed(f"{name}@latest", "the package index lists no source distribution")
+    if wanted in known:
+        return known[wanted]
+    if wanted not in packages:
+        raise UnknownName(f"release of {name} with a source distribution", wanted, nearest(wanted, packages))
+    digest = packages[wanted].digests.get("sha256")
+    if not re.fullmatch(r"[0-9a-f]{64}", digest or ""):
+        raise DownloadFailed(f"{name}@{wanted}", "the package index names no digest for it, so it could not be checked")
+    return release_pin(name, wanted, f"sha256:{digest}", packages[wanted].size, pinned=False)
 
 
 def _unpack(pin: Pin, folder: Path, staged: Path, told: Progress) -> None:

@@ -32,6 +32,8 @@ class Pin:
     bytes.
 
     `files` are globs of what is kept, `permalink` a template with `{path}`. An `optional` pin may be missing.
+    `drift`: only drift looks into it, and the site does without. `pinned` is False for a release whose digest
+    the package index named just now.
     """
 
     id: str
@@ -45,6 +47,8 @@ class Pin:
     permalink: str
     size: int | None = None
     optional: bool = False
+    drift: bool = False
+    pinned: bool = True
 
     def wants(self, path: str) -> bool:
         """Whether a path (below the top folder, with forward slashes) is one of those kept."""
@@ -66,21 +70,57 @@ def _pattern(glob: str) -> re.Pattern[str]:
 
 
 @cache
-def pins() -> Mapping[str, Pin]:
-    """Return every pinned source by id, in the order of `sources.toml`."""
+def every_pin() -> Mapping[str, Pin]:
+    """Return every pinned source by id, those that only drift looks into last."""
     table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     found = {}
     for name, body in table.items():
         for entry in body["pin"]:
             found[entry["id"]] = Pin(name=name, files=tuple(body["files"]), **entry)
+    for name, body in table.items():
+        for entry in body.get("drift", {}).get("releases", ()):
+            pin = release_pin(name, **entry)
+            found[pin.id] = pin
     return MappingProxyType(found)
+
+
+@cache
+def pins() -> Mapping[str, Pin]:
+    """Return the pinned sources that the site needs by id, in the order of `sources.toml`."""
+    return MappingProxyType({name: pin for name, pin in every_pin().items() if not pin.drift})
+
+
+def release_pin(name: str, revision: str, digest: str, size: int | None = None, *, pinned: bool = True) -> Pin:
+    """Make the pin of a release that only drift looks into, from its digest and what all of them share.
+
+    Raises UnknownName for a source whose releases are not followed.
+    """
+    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    followed = [other for other, body in table.items() if "drift" in body]
+    if name not in followed:
+        raise UnknownName("source with releases to follow", name, nearest(name, followed))
+    shared = table[name]["drift"]
+    return Pin(
+        id=f"{name}@{revision}",
+        name=name,
+        revision=revision,
+        kind=shared["kind"],
+        origin=shared["origin"],
+        digest=digest,
+        licence=shared["licence"],
+        files=(*table[name]["files"], *shared["files"]),
+        permalink=shared["permalink"].replace("{revision}", quote(revision)),
+        size=size,
+        drift=True,
+        pinned=pinned,
+    )
 
 
 def pin_of(pin_id: str) -> Pin:
     """Return one pin. Raises UnknownName with the nearest ids."""
-    if pin_id not in pins():
-        raise UnknownName("source", pin_id, nearest(pin_id, pins()))
-    return pins()[pin_id]
+    if pin_id not in every_pin():
+        raise UnknownName("source", pin_id, nearest(pin_id, every_pin()))
+    return every_pin()[pin_id]
 
 
 def cache_dir(given: Path | None = None) -> Path:

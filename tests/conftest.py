@@ -62,14 +62,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _open(pin_id: str) -> SourceTree:
     from annotate.errors import AnnotateError
-    from annotate.sources import fetch, open_tree, pins
+    from annotate.sources import fetch, open_tree
 
     try:
         return open_tree(pin_id)
     except AnnotateError:
         pass
     try:
-        return fetch(pins()[pin_id])
+        return fetch(pin_id)
     except (AnnotateError, OSError) as error:
         missing(f"{pin_id} is not here and could not be fetched: {error}")
 
@@ -84,6 +84,12 @@ def vllm_024() -> SourceTree:
 def vllm_026() -> SourceTree:
     """The lessons' vLLM release."""
     return _open("vllm@0.26.0")
+
+
+@pytest.fixture(scope="session")
+def vllm_release() -> Callable[[str], SourceTree]:
+    """Open one of vLLM's pinned releases by its number, such as 0.25.0."""
+    return lambda revision: _open(f"vllm@{revision}")
 
 
 @pytest.fixture(scope="session")

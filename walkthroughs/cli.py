@@ -17,6 +17,7 @@ COMMANDS = {
     "sources": ("sources", "List the pinned upstream sources, and whether they are here."),
     "fetch": ("sources", "Fetch the pinned upstream sources, and verify them."),
     "anchors": ("anchors", "Resolve the anchors into the sources."),
+    "drift": ("drift", "Say what became of the anchored code from release to release."),
     "read": ("read", "Show one concept: upstream lines and the port's, side by side."),
     "list": ("steps", "List the walkthroughs and their steps."),
     "run": ("steps", "Run steps and check what they observe."),

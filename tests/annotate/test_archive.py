@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import tarfile
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -147,3 +149,28 @@ def test_an_inner_path_never_climbs(name: str) -> None:
     assert ".." not in path.split("/")
     resolved = (Path("/base") / path).resolve()
     assert resolved.is_relative_to("/base")
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
+def test_a_header_that_claims_a_gigabyte_is_not_read_into_memory(tmp_path: Path, kind: bytes) -> None:
+    """Zeros compress a thousandfold: a small download would fill the memory before any member is seen."""
+    header = member("toy-1/" + "x" * 20, kind, size=1 << 30).tobuf(tarfile.USTAR_FORMAT)
+    archive = tmp_path / "toy.tar.gz"
+    with gzip.open(archive, "wb", compresslevel=1) as out:
+        out.write(header)
+        out.write(bytes(1 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnsafeArchive, match="no honest header"):
+            extract(archive, tmp_path / "out", lambda path: True)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_honest_long_name_is_read(tmp_path: Path, pack: Pack) -> None:
+    name = "toy-1/" + "/".join(["folder" * 5] * 8) + "/m.py"
+    (tmp_path / "toy.tar.gz").write_bytes(pack((name, b"x = 1\n")))
+    (found,) = extract(tmp_path / "toy.tar.gz", tmp_path / "out", lambda path: path.endswith(".py"))
+    assert (tmp_path / "out" / found).read_bytes() == b"x = 1\n"

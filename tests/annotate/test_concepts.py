@@ -84,3 +84,13 @@ def test_an_unknown_concept_gets_the_nearest_names() -> None:
 def test_a_malformed_table_names_the_concept(text: str, words: str) -> None:
     with pytest.raises(AnnotateError, match=words):
         read_table(text)
+
+
+def test_what_does_the_work_now_is_a_concept_too() -> None:
+    from annotate.errors import AnnotateError
+
+    text = '[a]\ntitle = "A"\nsummary = "a"\nnow = ["b"]\n'
+    with pytest.raises(AnnotateError, match="now names 'b'"):
+        read_table(text)
+    assert read_table(text + '[b]\ntitle = "B"\nsummary = "b"\n')["a"].now == ("b",)
+    assert concepts()["qk-max"].now == ("paged-2d-max",)

@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,8 +25,8 @@ from annotate.errors import (
     UnknownName,
     UnsafeArchive,
 )
-from annotate.sources import fetch, fetch_all, locate
-from annotate.sourcetree import Pin, opened, pins
+from annotate.sources import fetch, fetch_all, find_release, locate
+from annotate.sourcetree import Pin, every_pin, opened, pins
 
 if TYPE_CHECKING:
     from tests.annotate.conftest import Server
@@ -336,3 +336,61 @@ def test_an_unknown_id(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match=r"vllm@0\.24\.0"):
         fetch("vllm@0.24", cache=tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+# -- releases that are not pinned ---------------------------------------
+
+
+def offer(server: Server, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], yanked: Sequence[str] = ()) -> None:
+    """Serve an index of vLLM with these files and digests (an empty one: none is named)."""
+    links = [
+        f'<a href="/files/{name}{f"#sha256={digest}" if digest else ""}"'
+        f"{' data-yanked=bad' if name in yanked else ''}>{name}</a>"
+        for name, digest in files.items()
+    ]
+    server.files["/simple/vllm/"] = f"<!DOCTYPE html><html><body>{''.join(links)}</body></html>".encode()
+    monkeypatch.setenv("PAGEWALK_INDEX", f"{server.url}/simple/")
+
+
+def test_the_newest_release_is_found_by_number_not_by_letters(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("0.9.9", "0.100.0", "0.101.0rc1", "0.102.0.dev3", "0.99.0.post2")
+    wheel = {"vllm-0.103.0-py3-none-any.whl": "aa" * 32}
+    offered = {f"vllm-{name}.tar.gz": f"{index:02x}" * 32 for index, name in enumerate(names)}
+    offer(server, monkeypatch, {**wheel, **offered, "vllm-0.104.0.tar.gz": "ee" * 32}, ["vllm-0.104.0.tar.gz"])
+    pin = find_release("vllm")
+    assert (pin.id, pin.digest, pin.pinned, pin.drift) == ("vllm@0.100.0", "sha256:" + "01" * 32, False, True)
+    assert pin.link("a.py", 1) == "https://github.com/vllm-project/vllm/blob/v0.100.0/a.py#L1"
+    assert pin.id not in every_pin()
+
+
+def test_a_pinned_release_needs_no_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGEWALK_INDEX", "http://127.0.0.1:9/simple")
+    assert find_release("vllm", "0.25.0") is every_pin()["vllm@0.25.0"]
+    with pytest.raises(DownloadFailed, match="cannot be asked"):
+        find_release("vllm", "0.25.7")
+    with pytest.raises(DownloadFailed, match=r"vllm@latest.*cannot be asked"):
+        find_release("vllm")
+
+
+def test_the_newest_is_pinned_already(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index has no say about a pinned digest."""
+    offer(server, monkeypatch, {"vllm-0.33.0.tar.gz": "ab" * 32})
+    assert find_release("vllm") is every_pin()["vllm@0.33.0"]
+
+
+def test_a_release_that_is_not_there_gets_the_nearest(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(server, monkeypatch, {"vllm-0.50.1.tar.gz": "ab" * 32})
+    with pytest.raises(UnknownName, match=r"0\.50\.1"):
+        find_release("vllm", "0.50.0")
+
+
+def test_a_release_without_a_digest_is_not_taken(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(server, monkeypatch, {"vllm-0.50.1.tar.gz": ""})
+    with pytest.raises(DownloadFailed, match="names no digest"):
+        find_release("vllm", "0.50.1")
+
+
+def test_an_index_without_any_release(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(server, monkeypatch, {})
+    with pytest.raises(DownloadFailed, match="no source distribution"):
+        find_release("vllm")

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from annotate.errors import DigestMismatch, RangeOutside, SourceUnavailable, UnknownName
-from annotate.sourcetree import Pin, SourceTree, cache_dir, install, open_tree, opened, pin_of, pins
+from annotate.sourcetree import (
+    Pin,
+    SourceTree,
+    cache_dir,
+    every_pin,
+    install,
+    open_tree,
+    opened,
+    pin_of,
+    pins,
+    release_pin,
+)
 
 PIN = Pin(
     id="toy@1",
@@ -51,6 +63,44 @@ def test_the_pins_are_those_of_the_facts() -> None:
         "tiny-vllm@e25bf19": ("e25bf19", "git:e25bf1994efa90bc98b721ba7c527402f86fbeaf", None, True),
     }
     assert all(pin.licence == "Apache-2.0" for pin in pins().values())
+
+
+def test_the_releases_that_only_drift_looks_into() -> None:
+    drift = {pin.revision: pin for pin in every_pin().values() if pin.drift}
+    assert [*drift] == (
+        [
+            "0.6.6.post1",
+            "0.9.2",
+            "0.11.0",
+            "0.11.2",
+            "0.14.1",
+            "0.20.2",
+            "0.22.1",
+            "0.23.0",
+            "0.25.0",
+            "0.31.0",
+            "0.32.0",
+            "0.33.0",
+        ]
+    )
+    facts = {
+        "0.33.0": ("sha256:f4c33c2503d52bb411146afa9618a4f48bed68912f617e6803ac8d76e4c74112", 47101396),
+        "0.6.6.post1": ("sha256:d9035954a2028fd7efb2c37e137d69b568d80f193b6a8748f885676292a43a95", 4871419),
+    }
+    assert {revision: (drift[revision].digest, drift[revision].size) for revision in facts} == facts
+    assert len({pin.digest for pin in every_pin().values()}) == len(every_pin())
+    for pin in drift.values():
+        assert re.fullmatch(r"sha256:[0-9a-f]{64}", pin.digest)
+        assert pin.size
+        assert f"/blob/v{pin.revision}/csrc/x.cu#L3-L4" in pin.link("csrc/x.cu", 3, 4)
+        assert set(pins()["vllm@0.24.0"].files) < set(pin.files)
+    assert not drift.keys() & {pin.revision for pin in pins().values()}
+    assert pin_of("vllm@0.9.2") is every_pin()["vllm@0.9.2"]
+
+
+def test_a_release_of_a_source_that_is_not_followed() -> None:
+    with pytest.raises(UnknownName, match="vllm"):
+        release_pin("vlm", "1.0", "sha256:00")
 
 
 def test_an_unknown_pin_gets_the_nearest() -> None:

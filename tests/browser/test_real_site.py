@@ -125,3 +125,19 @@ def test_search_finds_what_a_reader_of_the_kernel_would_type(open_real: OpenPage
     page.keyboard.type(word)
     page.wait_for_selector(".md-search-result__link")
     assert page.locator(".md-search-result__link").count() >= 2
+
+
+@pytest.mark.parametrize("width", [360, 1300])
+def test_the_history_page_fits_and_its_cells_are_reached_by_keyboard(open_real: OpenPage, width: int) -> None:
+    page = open_real("history/", viewport={"width": width, "height": 800}, reduced_motion="reduce")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    cell = page.locator("td a.pw-cell").first
+    cell.focus()
+    assert page.evaluate("document.activeElement.className").startswith("pw-cell")
+    box = cell.bounding_box()
+    assert box is not None
+    assert box["width"] >= 24
+    assert box["height"] >= 24
+    spoken = cell.locator(".pw-spoken").bounding_box()
+    assert spoken is not None
+    assert spoken["width"] <= 2

@@ -16,6 +16,7 @@ from walkthroughs.site.errors import UnknownPageItem
 from walkthroughs.site.model import (
     Badge,
     ConceptView,
+    HistoryView,
     Link,
     Panes,
     Row,
@@ -170,6 +171,9 @@ class SampleData:
             (StepRef("alpha", "loop", "Walk the pieces"),),
             (self.concepts()["toy-write"],),
         )
+
+    def history(self) -> HistoryView:
+        return HistoryView((), ())
 
     def pair(self, concept: str, source: str) -> Panes:
         left, right = {concept: LEFT_SPANS[concept]}, {concept: RIGHT_SPANS[concept]}

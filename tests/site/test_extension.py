@@ -57,6 +57,7 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
             "::: svg block-table What it shows",
             "::: glossary",
             "::: architecture",
+            "::: history",
         ]
     )
     page, _ = convert(text, WithGlossary())
@@ -74,6 +75,7 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
         "glossary",
         "architecture",
         "ops-grid",
+        "history",
     }
 
 

@@ -183,3 +183,51 @@ def test_every_upstream_pane_names_its_licence_and_links_to_its_lines(built: Pat
         licence = pane.select_one(".pw-licence")
         assert licence is not None
         assert licence.get_text() == "Apache-2.0"
+
+
+@pytest.mark.source
+def test_the_history_page_has_a_lane_a_track_and_a_cell_a_release(built: Path) -> None:
+    from annotate.history import committed
+    from annotate.tracks import tracks
+
+    page = BeautifulSoup((built / "history/index.html").read_text("utf-8"), "html.parser")
+    lanes = page.select("td .pw-lane")
+    assert len(lanes) == len(tracks())
+    releases = [entry.revision for entry in committed()]
+    for lane in lanes:
+        cells = lane.select(".pw-cell")
+        assert [cell["title"].split(":")[0] for cell in cells] == releases
+        for cell in cells:
+            # Never by colour alone: a sign that is seen, and words for who cannot see it.
+            spoken = cell.select_one(".pw-spoken")
+            assert spoken is not None
+            assert spoken.get_text(strip=True) == cell["title"]
+            assert cell.get_text().removesuffix(spoken.get_text()).strip()
+    signs = {cell.get_text().strip()[0] for cell in page.select("td .pw-v-gone")}
+    assert signs == {"✕"}
+    first = page.find("a", string="The kernel's signature")
+    assert first is not None
+    row = first.find_parent("tr")
+    assert row is not None
+    gone = row.select_one(".pw-v-gone")
+    assert gone is not None
+    assert gone["title"] == "0.25.0: gone"
+    link = row.select_one("a.pw-v-moved")
+    assert link is not None
+    assert "/blob/v0.23.0/csrc/libtorch_stable/attention/attention_kernels.cuh#L76-L102" in link["href"]
+
+
+@pytest.mark.source
+def test_every_step_on_followed_code_says_what_became_of_it(built: Path) -> None:
+    for walk in catalog.registry().values():
+        page = BeautifulSoup((built / f"walkthroughs/{walk.id}/index.html").read_text("utf-8"), "html.parser")
+        notes = page.select("p.pw-drift")
+        followed = [step for step in walk.steps if step.source.startswith("vllm@")]
+        assert len(notes) == len(followed)
+        for note in notes:
+            assert note.select_one('a[href="../../history/"]')
+    classic = BeautifulSoup((built / "walkthroughs/vllm-classic/index.html").read_text("utf-8"), "html.parser")
+    told = classic.select_one(".pw-drift-gone")
+    assert told is not None
+    assert "left vLLM by 0.25.0 (0.24.0 still had it)" in told.get_text()
+    assert told.select('a[href^="../../concepts/"]')

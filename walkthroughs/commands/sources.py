@@ -41,6 +41,7 @@ def state(pin: Pin) -> dict[str, Any]:
     from annotate.sources import open_tree
 
     row = {"id": pin.id, "status": "passed", "message": "", "optional": pin.optional, "licence": pin.licence}
+    row["drift"] = pin.drift
     try:
         tree = open_tree(pin.id)
     except AnnotateError as error:
@@ -62,9 +63,9 @@ def missing() -> list[Pin]:
 @reports_errors
 def sources_command(as_json: bool) -> None:
     """List the pinned upstream sources, and whether they are here."""
-    from annotate.sources import pins
+    from annotate.sources import every_pin
 
-    rows = [state(pin) for pin in pins().values()]
+    rows = [state(pin) for pin in every_pin().values()]
     if as_json:
         emit_json("sources", rows)
         return
@@ -78,6 +79,8 @@ def describe(row: dict[str, Any]) -> str:
     """Return a source's state in a few words."""
     if row["status"] == "passed":
         return str(row["message"])
+    if row["drift"]:
+        return "not here: pagewalk fetch --drift (only drift looks into it)"
     return "not here: pagewalk fetch" + (f" {row['id']} (optional)" if row["optional"] else "")
 
 
@@ -89,21 +92,26 @@ def describe(row: dict[str, Any]) -> str:
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Take one SOURCE from a copy that you have; pages say so.",
 )
+@click.option("--drift", is_flag=True, help="Also the releases that only drift looks into (about 340 MB to download).")
 @json_option
 @reports_errors
-def fetch_command(names: tuple[str, ...], from_dir: Path | None, as_json: bool) -> None:
+def fetch_command(names: tuple[str, ...], from_dir: Path | None, drift: bool, as_json: bool) -> None:
     """Fetch the pinned upstream sources, and verify them.
 
-    SOURCE is an id that `pagewalk sources` lists, such as vllm@0.24.0. Without one, all are fetched.
+    SOURCE is an id that `pagewalk sources` lists, such as vllm@0.24.0. Without one, all that the site needs are
+    fetched.
     """
-    from annotate.sources import pins
+    from annotate.sources import every_pin
 
-    known = pins()
+    known = every_pin()
     for name in names:
         require_known("source", name, known, "pagewalk sources")
     if from_dir is not None and len(names) != 1:
         raise click.UsageError("--from takes exactly one SOURCE, the one that DIR holds.")
-    rows = [fetch_one(known[name], from_dir) for name in names or known]
+    chosen = [*names] or [name for name, pin in known.items() if not pin.drift]
+    if drift:
+        chosen += [name for name, pin in known.items() if pin.drift and name not in chosen]
+    rows = [fetch_one(known[name], from_dir) for name in chosen]
     if as_json:
         emit_json("sources", rows)
     if any(row["status"] != "passed" and (names or not row["optional"]) for row in rows):

@@ -10,7 +10,7 @@ from markdown import Markdown
 from markdown.extensions import Extension
 from markdown.preprocessors import Preprocessor
 
-from . import architecture, drawings, glossary, grid_page, render
+from . import architecture, drawings, glossary, grid_page, history, render
 from .directives import Directive, expand
 from .errors import BadDirective
 from .model import SiteData
@@ -63,6 +63,10 @@ def _glossary(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
     return glossary.lines(at.root, {entry.id: entry.title for entry in data.concepts().values()})
 
 
+def _history(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return history.lines(data.history(), at.root, stash)
+
+
 def _architecture(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
     return architecture.lines()
 
@@ -79,6 +83,7 @@ HANDLERS: Mapping[str, Handler] = {
     "pair": _pair,
     "svg": _svg,
     "glossary": _glossary,
+    "history": _history,
     "architecture": _architecture,
     "ops-grid": _ops_grid,
 }

@@ -13,9 +13,20 @@ from annotate.ideas import idea_of
 from walkthroughs import digest, evidence, ideas, runner
 from walkthroughs import step as catalog
 
-from . import code, proof
+from . import code, history, proof
 from .errors import UnknownPageItem
-from .model import ConceptView, KernelRef, Link, Panes, SameIdea, StepRef, StepView, Summary, WalkthroughView
+from .model import (
+    ConceptView,
+    HistoryView,
+    KernelRef,
+    Link,
+    Panes,
+    SameIdea,
+    StepRef,
+    StepView,
+    Summary,
+    WalkthroughView,
+)
 
 
 class ProjectData:
@@ -80,6 +91,7 @@ class ProjectData:
             rows=shown.rows,
             rows_from=shown.rows_from,
             record=shown.record,
+            drift=history.note(step),
         )
 
     def concepts(self) -> dict[str, Summary]:
@@ -121,6 +133,10 @@ class ProjectData:
         port = [path for path in code.ports() if concept in code.port_ranges(path)][:1]
         left = code.source_figures(source, [concept], concept, context=0)
         return code.panes([left], code.own_figures(port, [concept], concept))
+
+    def history(self) -> HistoryView:
+        """What became of the anchored code from release to release, by the committed facts."""
+        return history.view()
 
 
 def _same_idea(name: str) -> SameIdea | None:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from annotate.history import Cell
+
 BadgeKind = Literal["gpu", "sim", "stale", "pending"]
 Verdict = Literal["passed", "failed", "stale", "measured"]
 
@@ -62,6 +64,49 @@ class Panes:
 
 
 @dataclass(frozen=True, slots=True)
+class DriftNote:
+    """What became of the code that a step reads: `kind` picks the look, `sign` and `text` say it without colour.
+
+    `heirs` do its work at release `at`: concept, title, and their lines there.
+    """
+
+    kind: Literal["same", "changed", "part", "gone"]
+    sign: str
+    text: str
+    heirs: tuple[tuple[str, str, Link], ...] = ()
+    at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneView:
+    """One piece of code over the releases; `number` tells the pieces of one concept apart, `file` is its first home."""
+
+    track: str
+    concept: str
+    title: str
+    number: str
+    file: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MoveView:
+    """A file and the paths it had, from which release on (none: it is gone)."""
+
+    name: str
+    places: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryView:
+    """The history page: the releases that were read, the lanes, and where the files moved."""
+
+    releases: tuple[str, ...]
+    lanes: tuple[LaneView, ...]
+    moves: tuple[MoveView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class StepView:
     """One step as its page shows it; `rows_from` says where the values were observed."""
 
@@ -75,6 +120,7 @@ class StepView:
     rows: tuple[Row, ...]
     rows_from: str
     record: tuple[tuple[str, str], ...] = ()
+    drift: DriftNote | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,4 +214,8 @@ class SiteData(Protocol):
 
     def pair(self, concept: str, source: str) -> Panes:
         """The panes of one concept in one source, for the landing page; raises `UnknownPageItem`."""
+        ...
+
+    def history(self) -> HistoryView:
+        """What became of the anchored code from release to release."""
         ...

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 
-from .model import Badge, ConceptView, KernelRef, Panes, Row, SameIdea, StepView, Summary, WalkthroughView
+from .model import Badge, ConceptView, DriftNote, KernelRef, Panes, Row, SameIdea, StepView, Summary, WalkthroughView
 
 Stash = Callable[[str], str]
 
@@ -137,6 +137,22 @@ def pair_lines(
     return lines
 
 
+def note_lines(found: DriftNote | None, root: str) -> list[str]:
+    """The banner as Markdown, with links that the build checks."""
+    if found is None:
+        return []
+    text = f"{found.sign} {plain(found.text)}"
+    if found.heirs:
+        heirs = ", ".join(
+            f"[{label(title)}]({root}/concepts/{name}.md) ([{plain(link.label)}]({link.url}))"
+            for name, title, link in found.heirs
+        )
+        text += f" At {plain(found.at)} its work is done by: {heirs}."
+    elif found.kind in ("gone", "part"):
+        text += " Nothing that we follow took its place."
+    return ["", f"{text} [Its history]({root}/history.md).", f"{{ .pw-drift .pw-drift-{found.kind} }}", ""]
+
+
 def step_lines(step: StepView, root: str, stash: Stash) -> list[str]:
     """One step: heading, badges, prose, panes, evidence, concepts, permanent links."""
     reads = {name: step.panes.titles[name] for name in step.reads if name in step.panes.titles}
@@ -145,6 +161,7 @@ def step_lines(step: StepView, root: str, stash: Stash) -> list[str]:
         heading(2, step.title, f"step-{step.slug}"),
         "",
         badge_line(step.badges, root),
+        *note_lines(step.drift, root),
         "",
         *step.prose.strip().splitlines(),
         "",
