@@ -57,6 +57,7 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
             "::: svg block-table What it shows",
             "::: glossary",
             "::: architecture",
+            "::: claims",
         ]
     )
     page, _ = convert(text, WithGlossary())
@@ -64,6 +65,7 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
     assert page.select_one("a[href='walkthroughs/alpha.md']")
     assert page.select_one("figure.pw-drawing svg")
     assert page.select_one("h3#term-block-table")
+    assert page.select_one("article#T-1")
     assert set(HANDLERS) == {
         "walkthrough",
         "walkthroughs",
@@ -73,6 +75,7 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
         "svg",
         "glossary",
         "architecture",
+        "claims",
     }
 
 

@@ -10,7 +10,7 @@ from markdown import Markdown
 from markdown.extensions import Extension
 from markdown.preprocessors import Preprocessor
 
-from . import architecture, drawings, glossary, render
+from . import architecture, claims, drawings, glossary, render
 from .directives import Directive, expand
 from .errors import BadDirective
 from .model import SiteData
@@ -67,6 +67,10 @@ def _architecture(at: Directive, data: SiteData, stash: render.Stash) -> list[st
     return architecture.lines()
 
 
+def _claims(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return claims.page_lines(data.claims().values(), at.root, stash)
+
+
 HANDLERS: Mapping[str, Handler] = {
     "walkthrough": _walkthrough,
     "walkthroughs": _walkthroughs,
@@ -76,6 +80,7 @@ HANDLERS: Mapping[str, Handler] = {
     "svg": _svg,
     "glossary": _glossary,
     "architecture": _architecture,
+    "claims": _claims,
 }
 
 

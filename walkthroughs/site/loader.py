@@ -11,10 +11,11 @@ from functools import cache, cached_property
 from annotate import concepts, sources, spans
 from walkthroughs import digest, evidence, runner
 from walkthroughs import step as catalog
+from walkthroughs.claims.compute import computed
 
-from . import code, proof
+from . import claim_views, code, proof
 from .errors import UnknownPageItem
-from .model import ConceptView, Panes, StepRef, StepView, Summary, WalkthroughView
+from .model import ClaimView, ConceptView, Panes, StepRef, StepView, Summary, WalkthroughView
 
 
 class ProjectData:
@@ -53,9 +54,14 @@ class ProjectData:
         if name not in self._registry:
             raise UnknownPageItem("walkthrough", name, self._registry)
         walk = self._registry[name]
-        return WalkthroughView(walk.id, walk.title, walk.intro, tuple(self._step(step) for step in walk.steps))
+        notes = claim_views.notes_of(walk, computed().values())
+        steps = tuple(
+            self._step(step, tuple(claim_views.view(result) for result in notes.get(step.id, ())))
+            for step in walk.steps
+        )
+        return WalkthroughView(walk.id, walk.title, walk.intro, steps)
 
-    def _step(self, step: catalog.Step) -> StepView:
+    def _step(self, step: catalog.Step, claims: tuple[ClaimView, ...]) -> StepView:
         record = self._committed.get(step.id)
         shown = proof.prove(
             step.id,
@@ -79,6 +85,7 @@ class ProjectData:
             rows=shown.rows,
             rows_from=shown.rows_from,
             record=shown.record,
+            claims=claims,
         )
 
     def concepts(self) -> dict[str, Summary]:
@@ -108,7 +115,12 @@ class ProjectData:
             panes=code.panes(left, code.own_figures(code.ports(), [name], name)),
             steps=tuple(self._readers.get(name, ())),
             see_also=tuple(known[other] for other in this.see_also),
+            claims=tuple(claim for claim in self.claims().values() if name in claim.concepts),
         )
+
+    def claims(self) -> dict[str, ClaimView]:
+        """Every claim by id, checked once a build."""
+        return {name: claim_views.view(result) for name, result in computed().items()}
 
     def pair(self, concept: str, source: str) -> Panes:
         """The lines of one concept in one source and in the first port that has it."""

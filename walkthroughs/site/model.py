@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 BadgeKind = Literal["gpu", "sim", "stale", "pending"]
 Verdict = Literal["passed", "failed", "stale"]
+ClaimKind = Literal["holds", "holds-if", "wrong", "open", "unavailable", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,35 @@ class Panes:
 
 
 @dataclass(frozen=True, slots=True)
+class FactView:
+    """One fact under a claim: its part in it, what was seen, and links to the lines and the runs."""
+
+    role: str
+    says: str
+    truth: Literal["true", "false", "unknown"]
+    seen: str
+    links: tuple[Link, ...] = ()
+    runs: tuple[Link, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimView:
+    """A claim as pages show it. `kind` picks the look and `verdict` says it in words; `concepts` maps id to title."""
+
+    id: str
+    group: str
+    who: str
+    says: str
+    kind: ClaimKind
+    verdict: str
+    condition: str
+    truth: str
+    concepts: Mapping[str, str]
+    facts: tuple[FactView, ...] = ()
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class StepView:
     """One step as its page shows it; `rows_from` says where the values were observed."""
 
@@ -72,6 +102,7 @@ class StepView:
     rows: tuple[Row, ...]
     rows_from: str
     record: tuple[tuple[str, str], ...] = ()
+    claims: tuple[ClaimView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +148,7 @@ class ConceptView:
     panes: Panes
     steps: tuple[StepRef, ...] = ()
     see_also: tuple[Summary, ...] = ()
+    claims: tuple[ClaimView, ...] = ()
 
 
 class SiteData(Protocol):
@@ -140,4 +172,8 @@ class SiteData(Protocol):
 
     def pair(self, concept: str, source: str) -> Panes:
         """The panes of one concept in one source, for the landing page; raises `UnknownPageItem`."""
+        ...
+
+    def claims(self) -> Mapping[str, ClaimView]:
+        """Every claim by id, checked, in the order of the ledger."""
         ...
