@@ -23,6 +23,7 @@ COMMANDS = {
     "run": ("steps", "Run steps and check what they observe."),
     "trace": ("trace", "Record chosen threads of a kernel, line by line."),
     "sanitize": ("sanitize", "Look for races, bad accesses and bank conflicts in a kernel."),
+    "claims": ("claims", "Check the claims and show their verdicts."),
     "site": ("site", "Build the site, or serve it."),
 }
 

@@ -20,6 +20,7 @@ ALL_PAGES = [
     "walkthroughs/beta/",
     "concepts/",
     "concepts/toy-loop/",
+    "claims/",
 ]
 
 # The contrast of every piece of text under a selector, against what is really painted behind it.
@@ -72,10 +73,19 @@ selector => {
         "figure.pw-drawing",
         ".pw-record summary",
         ".pw-start",
+        ".pw-claim",
+        ".pw-claim-note",
+        ".pw-filters",
     ],
 )
 def test_text_is_readable_in_light_and_dark(open_page: OpenPage, scheme: str, selector: str) -> None:
-    page = open_page({"figure.pw-drawing": "mental-model/", ".pw-start": ""}.get(selector, PAGE), color_scheme=scheme)
+    elsewhere = {
+        "figure.pw-drawing": "mental-model/",
+        ".pw-start": "",
+        ".pw-claim": "claims/",
+        ".pw-filters": "claims/",
+    }
+    page = open_page(elsewhere.get(selector, PAGE), color_scheme=scheme)
     expected = "slate" if scheme == "dark" else "default"
     assert page.locator("body").get_attribute("data-md-color-scheme") == expected
     if selector in ("#pair-loop", ".pw-status"):

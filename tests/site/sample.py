@@ -15,7 +15,9 @@ from walkthroughs.site import pages
 from walkthroughs.site.errors import UnknownPageItem
 from walkthroughs.site.model import (
     Badge,
+    ClaimView,
     ConceptView,
+    FactView,
     HistoryView,
     Link,
     Panes,
@@ -107,6 +109,25 @@ def row(name: str = "sum of the first piece", **changes: Any) -> Row:
     return Row(**{**values, **changes})
 
 
+def claim(name: str, kind: Any, verdict: str, group: str, concepts: Sequence[str], condition: str = "") -> ClaimView:
+    facts = (
+        FactView("supports", "the `loop` is there", "true", "'for' once", (Link("toy.cu, line 4 (toy 1)", URL),)),
+        FactView("limits", "a <run> saw [it]", "unknown", "not here", (), (Link("a run", "walkthroughs/alpha.md"),)),
+    )
+    says, truth = f"The `toy` of {name} is <fast> & [sound].", f"What {name} is in fact: zebrawood."
+    titles = {name: TITLES[name] for name in concepts}
+    return ClaimView(name, group, "lesson 1", says, kind, verdict, condition, truth, titles, facts)
+
+
+CLAIMS = {
+    "T-1": claim("T-1", "holds", "holds", "lesson 1", ["toy-loop", "toy-lookup"]),
+    "T-2": claim("T-2", "wrong", "wrong", "lesson 1", ["toy-loop"]),
+    "T-3": claim("T-3", "holds-if", "holds if", "lesson 2", ["toy-write"], "there is one piece"),
+    "T-4": claim("T-4", "open", "not decidable here", "lesson 2", ["toy-write"], "a run would decide it"),
+    "T-5": claim("T-5", "unavailable", "not checked on this machine", "lesson 2", ["toy-loop"]),
+}
+
+
 def step(walkthrough: str, slug: str, title: str, badges: Sequence[Badge], reads: tuple[str, ...]) -> StepView:
     return StepView(
         id=f"{walkthrough}/{slug}",
@@ -119,6 +140,7 @@ def step(walkthrough: str, slug: str, title: str, badges: Sequence[Badge], reads
         rows=(row(), row("a value with <angle> & sign", observed="<nan>", note="")),
         rows_from="Observed on SIMT machine, 2026-11-30",
         record=(("Device", "SIMT machine"), ("Seed", "7")),
+        claims=(CLAIMS["T-2"], CLAIMS["T-1"]) if slug == "loop" else (),
     )
 
 
@@ -170,10 +192,14 @@ class SampleData:
             figures(name),
             (StepRef("alpha", "loop", "Walk the pieces"),),
             (self.concepts()["toy-write"],),
+            tuple(claim for claim in CLAIMS.values() if name in claim.concepts),
         )
 
     def history(self) -> HistoryView:
         return HistoryView((), ())
+
+    def claims(self) -> dict[str, ClaimView]:
+        return CLAIMS
 
     def pair(self, concept: str, source: str) -> Panes:
         left, right = {concept: LEFT_SPANS[concept]}, {concept: RIGHT_SPANS[concept]}
@@ -195,6 +221,7 @@ def write_docs(docs: Path) -> None:
     for name in ("mental-model.md", "how-we-know.md"):
         shutil.copy(ROOT / "docs" / name, docs / name)
     (docs / "index.md").write_text(INDEX, "utf-8")
+    (docs / "claims.md").write_text("# Claims\n\n::: claims root=.\n", "utf-8")
     pages.write_all(docs, SampleData())
 
 
@@ -208,6 +235,7 @@ def config(docs: Path, site: Path, **changes: Any) -> Any:
         "mental-model.md",
         {"Walkthroughs": ["walkthroughs/index.md", "walkthroughs/alpha.md", "walkthroughs/beta.md"]},
         "concepts/index.md",
+        "claims.md",
         "how-we-know.md",
     ]
     settings.mdx_configs["walkthroughs.site.extension"] = {"data": SampleData()}

@@ -58,6 +58,7 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
             "::: glossary",
             "::: architecture",
             "::: history",
+            "::: claims",
         ]
     )
     page, _ = convert(text, WithGlossary())
@@ -65,6 +66,7 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
     assert page.select_one("a[href='walkthroughs/alpha.md']")
     assert page.select_one("figure.pw-drawing svg")
     assert page.select_one("h3#term-block-table")
+    assert page.select_one("article#T-1")
     assert set(HANDLERS) == {
         "walkthrough",
         "walkthroughs",
@@ -76,6 +78,7 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
         "architecture",
         "ops-grid",
         "history",
+        "claims",
     }
 
 

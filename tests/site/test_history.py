@@ -197,7 +197,7 @@ def test_a_hostile_release_makes_a_page_of_text(monkeypatch: pytest.MonkeyPatch)
     assert "%22%3E%3Cimg" in link["href"]
     assert "<img src=x onerror=alert(1)>" in link["title"]
     banner = DriftNote("gone", "✕", nasty, (("signature", nasty, Link(nasty, "https://example.org/x")),), nasty)
-    harmless(page_of(render.note_lines(banner, "..")))
+    harmless(page_of(render.drift_lines(banner, "..")))
     assert Library(new).trees() != []
 
 
@@ -240,7 +240,7 @@ def test_the_kinds_of_banner(real: Mapping[str, Lane], reads: tuple[str, ...], k
     assert found is not None
     assert found.kind == kind
     assert said in found.text
-    text = "\n".join(render.note_lines(found, ".."))
+    text = "\n".join(render.drift_lines(found, ".."))
     assert f".pw-drift-{kind}" in text
     assert "[Its history](../history.md)" in text
 
@@ -249,7 +249,7 @@ def test_nothing_in_its_place_is_said_too(real: Mapping[str, Lane]) -> None:
     found = history.note(some_step(reads=("block-copy",)), real)
     assert found is not None
     assert found.heirs == ()
-    assert "Nothing that we follow took its place" in "\n".join(render.note_lines(found, ".."))
+    assert "Nothing that we follow took its place" in "\n".join(render.drift_lines(found, ".."))
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_nothing_in_its_place_is_said_too(real: Mapping[str, Lane]) -> None:
 def test_code_that_is_not_followed_has_no_banner(real: Mapping[str, Lane], changes: dict[str, object]) -> None:
     assert history.note(some_step(**changes), real) is None
     assert history.note(some_step(**changes), {}) is None
-    assert render.note_lines(None, "..") == []
+    assert render.drift_lines(None, "..") == []
 
 
 def test_the_view_has_everything_in_order() -> None:

@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from .render import label
+from .inline import label
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("annotate", "kernels", "walkthroughs")

@@ -10,7 +10,7 @@ from markdown import Markdown
 from markdown.extensions import Extension
 from markdown.preprocessors import Preprocessor
 
-from . import architecture, drawings, glossary, grid_page, history, render
+from . import architecture, claims, drawings, glossary, grid_page, history, render
 from .directives import Directive, expand
 from .errors import BadDirective
 from .model import SiteData
@@ -75,6 +75,10 @@ def _ops_grid(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
     return grid_page.project_lines()
 
 
+def _claims(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return claims.page_lines(data.claims().values(), at.root, stash)
+
+
 HANDLERS: Mapping[str, Handler] = {
     "walkthrough": _walkthrough,
     "walkthroughs": _walkthroughs,
@@ -86,6 +90,7 @@ HANDLERS: Mapping[str, Handler] = {
     "history": _history,
     "architecture": _architecture,
     "ops-grid": _ops_grid,
+    "claims": _claims,
 }
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import UnknownPageItem
-from .render import label
+from .inline import label
 
 PATH = Path(__file__).with_name("glossary.toml")
 

@@ -11,8 +11,8 @@ from typing import Any
 from walkthroughs import grid
 from walkthroughs.grid_workers import PASSED
 
+from .inline import plain
 from .proof import number
-from .render import plain
 
 MAKE_IT = "`make grid-record`, on a machine with a GPU, makes one."
 NONE = "–"

@@ -20,8 +20,9 @@ from annotate.tracks import tracks
 from walkthroughs import living
 from walkthroughs.step import Step
 
+from .inline import label, plain
 from .model import DriftNote, HistoryView, LaneView, Link, MoveView
-from .render import Stash, label, plain
+from .render import Stash
 
 # Verdict -> its sign and what it means. The first two are no verdicts: nothing earlier was read, or nothing is there.
 SIGNS: Mapping[str, tuple[str, str]] = {

@@ -12,10 +12,12 @@ from annotate import concepts, sources, spans
 from annotate.ideas import idea_of
 from walkthroughs import digest, evidence, ideas, runner
 from walkthroughs import step as catalog
+from walkthroughs.claims.compute import computed
 
-from . import code, history, proof
+from . import claim_views, code, history, proof
 from .errors import UnknownPageItem
 from .model import (
+    ClaimView,
     ConceptView,
     HistoryView,
     KernelRef,
@@ -65,9 +67,14 @@ class ProjectData:
         if name not in self._registry:
             raise UnknownPageItem("walkthrough", name, self._registry)
         walk = self._registry[name]
-        return WalkthroughView(walk.id, walk.title, walk.intro, tuple(self._step(step) for step in walk.steps))
+        notes = claim_views.notes_of(walk, computed().values())
+        steps = tuple(
+            self._step(step, tuple(claim_views.view(result) for result in notes.get(step.id, ())))
+            for step in walk.steps
+        )
+        return WalkthroughView(walk.id, walk.title, walk.intro, steps)
 
-    def _step(self, step: catalog.Step) -> StepView:
+    def _step(self, step: catalog.Step, claims: tuple[ClaimView, ...]) -> StepView:
         record = self._committed.get(step.id)
         shown = proof.prove(
             step.id,
@@ -92,6 +99,7 @@ class ProjectData:
             rows_from=shown.rows_from,
             record=shown.record,
             drift=history.note(step),
+            claims=claims,
         )
 
     def concepts(self) -> dict[str, Summary]:
@@ -122,7 +130,12 @@ class ProjectData:
             steps=tuple(self._readers.get(name, ())),
             see_also=tuple(known[other] for other in this.see_also),
             same_idea=_same_idea(name),
+            claims=tuple(claim for claim in self.claims().values() if name in claim.concepts),
         )
+
+    def claims(self) -> dict[str, ClaimView]:
+        """Every claim by id, checked once a build."""
+        return {name: claim_views.view(result) for name, result in computed().items()}
 
     def pair(self, concept: str, source: str) -> Panes:
         """The lines of one concept in one source and in the first port that has it."""

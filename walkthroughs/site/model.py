@@ -12,6 +12,7 @@ from annotate.history import Cell
 
 BadgeKind = Literal["gpu", "sim", "stale", "pending"]
 Verdict = Literal["passed", "failed", "stale", "measured"]
+ClaimKind = Literal["holds", "holds-if", "wrong", "open", "unavailable", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,35 @@ class HistoryView:
 
 
 @dataclass(frozen=True, slots=True)
+class FactView:
+    """One fact under a claim: its part in it, what was seen, and links to the lines and the runs."""
+
+    role: str
+    says: str
+    truth: Literal["true", "false", "unknown"]
+    seen: str
+    links: tuple[Link, ...] = ()
+    runs: tuple[Link, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimView:
+    """A claim as pages show it. `kind` picks the look and `verdict` says it in words; `concepts` maps id to title."""
+
+    id: str
+    group: str
+    who: str
+    says: str
+    kind: ClaimKind
+    verdict: str
+    condition: str
+    truth: str
+    concepts: Mapping[str, str]
+    facts: tuple[FactView, ...] = ()
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class StepView:
     """One step as its page shows it; `rows_from` says where the values were observed."""
 
@@ -121,6 +151,7 @@ class StepView:
     rows_from: str
     record: tuple[tuple[str, str], ...] = ()
     drift: DriftNote | None = None
+    claims: tuple[ClaimView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +222,7 @@ class ConceptView:
     steps: tuple[StepRef, ...] = ()
     see_also: tuple[Summary, ...] = ()
     same_idea: SameIdea | None = None
+    claims: tuple[ClaimView, ...] = ()
 
 
 class SiteData(Protocol):
@@ -218,4 +250,8 @@ class SiteData(Protocol):
 
     def history(self) -> HistoryView:
         """What became of the anchored code from release to release."""
+        ...
+
+    def claims(self) -> Mapping[str, ClaimView]:
+        """Every claim by id, checked, in the order of the ledger."""
         ...

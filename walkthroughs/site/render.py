@@ -5,35 +5,17 @@ Pure: nothing is read here.
 """
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 
+from .claims import note_lines
+from .inline import label, plain
 from .model import Badge, ConceptView, DriftNote, KernelRef, Panes, Row, SameIdea, StepView, Summary, WalkthroughView
 
 Stash = Callable[[str], str]
 
 _BADGE_ICON: Mapping[str, str] = {"gpu": "✔", "sim": "◐", "stale": "⚠", "pending": "○"}
 _VERDICT_ICON: Mapping[str, str] = {"passed": "✔", "failed": "✘", "stale": "⚠", "measured": "≈"}
-_SPECIAL = re.compile(r"([\\`*_{}\[\]#])")
-_ENTITIES = str.maketrans({char: f"&#{ord(char)};" for char in "&<>|~^"})
-
-
-def plain(text: str) -> str:
-    """`text` as Markdown that shows exactly these characters, on one line."""
-    return _escaped(" ".join(text.split()))
-
-
-def _escaped(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", text).translate(_ENTITIES)
-
-
-def label(text: str) -> str:
-    """`text` for a link label or a heading: backquoted code stays code, the rest is plain."""
-    parts = " ".join(text.split()).split("`")
-    if len(parts) % 2 == 0:
-        return plain(text)
-    return "".join(f"`{part}`" if i % 2 else _escaped(part) for i, part in enumerate(parts))
 
 
 def heading(level: int, title: str, anchor: str) -> str:
@@ -137,7 +119,7 @@ def pair_lines(
     return lines
 
 
-def note_lines(found: DriftNote | None, root: str) -> list[str]:
+def drift_lines(found: DriftNote | None, root: str) -> list[str]:
     """The banner as Markdown, with links that the build checks."""
     if found is None:
         return []
@@ -161,10 +143,11 @@ def step_lines(step: StepView, root: str, stash: Stash) -> list[str]:
         heading(2, step.title, f"step-{step.slug}"),
         "",
         badge_line(step.badges, root),
-        *note_lines(step.drift, root),
+        *drift_lines(step.drift, root),
         "",
         *step.prose.strip().splitlines(),
         "",
+        *note_lines(step.claims, root),
         *pair_lines(step.panes, step.slug, root, stash, reads),
         stash(table_html(step.rows, step.rows_from)),
         "",
@@ -200,6 +183,8 @@ def concept_lines(view: ConceptView, root: str, stash: Stash) -> list[str]:
         lines += [stash(names_html(view.panes.names)), ""] if view.panes.names else []
     if view.same_idea:
         lines += same_idea_lines(view.same_idea, view.id, root)
+    if view.claims:
+        lines += [heading(2, "What is said of it", "claims"), "", *note_lines(view.claims, root)]
     if view.steps:
         lines += [heading(2, "Steps that read it", "steps"), ""]
         lines += [
