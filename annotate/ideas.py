@@ -45,12 +45,18 @@ class KernelEntry:
 
 @dataclass(frozen=True)
 class Idea:
-    """Concepts that are one idea. `id` is that of one of them; `differs` says how the kernels differ (may be empty)."""
+    """Concepts that are one idea. `id` is that of one of them.
+
+    `says` is what all its kernels do, `differs` how they differ; `part` is the heading under which a list of ideas has
+    it. An idea that the table does not name has none of the three.
+    """
 
     id: str
     title: str
     differs: str
     concepts: tuple[str, ...]
+    part: str = ""
+    says: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,7 +89,11 @@ def read_tables(text: str, known: Collection[str]) -> Tables:
     if unknown := data.keys() - {"kernels", "ideas"}:
         raise AnnotateError(f"ideas.toml: no such table {', '.join(sorted(unknown))}")
     kernels = {name: _kernel(name, body) for name, body in data.get("kernels", {}).items()}
-    ideas = {name: _idea(name, body, known) for name, body in data.get("ideas", {}).items()}
+    ideas: dict[str, Idea] = {}
+    part = ""
+    for name, body in data.get("ideas", {}).items():
+        ideas[name] = _idea(name, body, known, part)
+        part = ideas[name].part
     _once("file", {name: (*kernel.ports, *kernel.variants) for name, kernel in kernels.items()})
     _once("concept", {name: idea.concepts for name, idea in ideas.items()})
     _once("symbol", {name: tuple(f"{k.source} {symbol}" for symbol in k.symbols) for name, k in kernels.items()})
@@ -105,9 +115,10 @@ def _kernel(name: str, body: Any) -> KernelEntry:
     return found
 
 
-def _idea(name: str, body: Any, known: Collection[str]) -> Idea:
-    _keys(f"idea {name}", body, {"title", "concepts", "differs"}, set())
-    found = Idea(name, body["title"], " ".join(body["differs"].split()), tuple(body["concepts"]))
+def _idea(name: str, body: Any, known: Collection[str], part: str) -> Idea:
+    _keys(f"idea {name}", body, {"title", "concepts", "differs"}, {"part", "says"})
+    says, differs = (" ".join(body.get(key, "").split()) for key in ("says", "differs"))
+    found = Idea(name, body["title"], differs, tuple(body["concepts"]), body.get("part", part), says)
     for member in found.concepts:
         if member not in known:
             raise AnnotateError(f"idea {name}: {member!r} is no concept")

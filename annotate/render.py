@@ -170,9 +170,9 @@ def _css(kind: object) -> str:
     return "" if css == "w" else css  # white space needs no colour, and is half of all tokens
 
 
-def to_html(shown: Excerpt, *, scope: str) -> str:
+def to_html(shown: Excerpt, *, scope: str, caption: str | None = None) -> str:
     """Return the pane as HTML. `scope` makes line ids unique on a page: `src-{scope}-u-L249`, `-p-` for a
-    port.
+    port. `caption` is HTML to head the pane with in place of the file, its revision and its licence.
 
     Every text is escaped. The first line of each run of lines with the same concepts can be reached by
     keyboard.
@@ -190,7 +190,7 @@ def to_html(shown: Excerpt, *, scope: str) -> str:
             before = links
     return (
         f'<figure class="pw-pane pw-{shown.side}" data-source="{escape(shown.source)}"'
-        f' data-path="{escape(shown.path)}">{_caption(shown)}'
+        f' data-path="{escape(shown.path)}">{_caption(shown) if caption is None else _figcaption(caption)}'
         f'<ol class="pw-code highlight">{"".join(rows)}</ol></figure>'
     )
 
@@ -216,7 +216,11 @@ def _caption(shown: Excerpt) -> str:
         parts.append(f'<span class="pw-licence">{escape(shown.licence)}</span>')
     if shown.note:
         parts.append(f'<span class="pw-note">{escape(shown.note)}</span>')
-    return f"<figcaption>{' '.join(parts)}</figcaption>"
+    return _figcaption(" ".join(parts))
+
+
+def _figcaption(html: str) -> str:
+    return f"<figcaption>{html}</figcaption>"
 
 
 def _safe(link: str | None) -> str | None:
@@ -224,20 +228,25 @@ def _safe(link: str | None) -> str | None:
 
 
 def missing_html(
-    *, source: str, path: str | None = None, permalink: str | None = None, licence: str | None = None
+    *,
+    source: str,
+    path: str | None = None,
+    permalink: str | None = None,
+    licence: str | None = None,
+    caption: str | None = None,
 ) -> str:
     """Return a pane for a source that is not on this machine: what is missing, how to get it, where it is
-    online."""
+    online. `caption` as for `to_html`."""
     link = _safe(permalink)
     name = escape(path or source)
-    caption = f'<a href="{escape(link)}">{name}</a>' if link else f'<span class="pw-path">{name}</span>'
+    head = f'<a href="{escape(link)}">{name}</a>' if link else f'<span class="pw-path">{name}</span>'
     revision = source.partition("@")[2]
-    tail = f' <span class="pw-rev">{escape(revision)}</span>' if revision else ""
-    tail += f' <span class="pw-licence">{escape(licence)}</span>' if licence else ""
+    head += f' <span class="pw-rev">{escape(revision)}</span>' if revision else ""
+    head += f' <span class="pw-licence">{escape(licence)}</span>' if licence else ""
     online = f' Or read it online: <a href="{escape(link)}">{escape(link)}</a>.' if link else ""
     return (
         f'<figure class="pw-pane pw-upstream pw-missing" data-source="{escape(source)}"'
-        f' data-path="{escape(path or "")}"><figcaption>{caption}{tail}</figcaption>'
+        f' data-path="{escape(path or "")}">{_figcaption(head if caption is None else caption)}'
         f"<p>The source <code>{escape(source)}</code> is not on this machine."
         f" Fetch it with <code>pagewalk fetch</code> and build the pages again.{online}</p></figure>"
     )

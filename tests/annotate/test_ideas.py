@@ -234,3 +234,18 @@ def test_the_landmarks_of_tiny_vllms_step_mean_what_they_should(
         (recorded,) = spans(source)[name]
         (start,) = spans(source)["online-softmax"]
         assert (recorded.first - start.first, recorded.last - start.first) == (first - 10, last - 10)
+
+
+def test_parts_go_on_until_the_next_and_ideas_may_say_what_they_are() -> None:
+    body = 'title = "T"\nconcepts = ["{0}"]\ndiffers = ""\n'
+    heads = {"a": "", "b": 'part = "One"\nsays = "It\\n  is so."\n', "c": "", "d": 'part = "Two"\n'}
+    text = "".join(f"[ideas.{name}]\n{extra}{body.format(name)}" for name, extra in heads.items())
+    found = read_tables(text, set(heads)).ideas
+    assert [idea.part for idea in found.values()] == ["", "One", "One", "Two"]
+    assert [idea.says for idea in found.values()] == ["", "It is so.", "", ""]
+
+
+def test_every_idea_of_the_table_stands_in_a_part_and_says_what_it_is() -> None:
+    for idea in tables().ideas.values():
+        assert idea.part
+        assert idea.says.endswith(".")

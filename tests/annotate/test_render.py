@@ -207,3 +207,10 @@ def test_hidden_lines_leave_no_gap_and_keep_the_numbers() -> None:
     shown = to_terminal(None, made, 100, color=False)
     assert "b = 2" in shown
     assert "region" not in shown
+
+
+def test_a_pane_can_be_headed_by_html_of_the_callers() -> None:
+    shown = excerpt("a\nb\n", {"c": [(1, 1)]}, side="port", source="pagewalk", path="k.py", language="python")
+    assert "<figcaption><b>K</b></figcaption>" in to_html(shown, scope="s", caption="<b>K</b>")
+    assert "<figcaption><b>K</b></figcaption>" in missing_html(source="x@1", path="k.cu", caption="<b>K</b>")
+    assert "k.py" in to_html(shown, scope="s").partition("</figcaption>")[0]

@@ -83,6 +83,31 @@ def test_a_note_leads_to_its_claim(open_page: OpenPage) -> None:
     expect(page.locator("form.pw-filters")).to_be_visible()
 
 
+@pytest.mark.parametrize("width", [1220, 1440, 1920])
+@pytest.mark.parametrize("path", ["walkthroughs/alpha/", "concepts/toy-loop/"])
+def test_notes_stand_in_the_margin_of_a_wide_page(open_page: OpenPage, path: str, width: int) -> None:
+    page = open_page(path, viewport={"width": width, "height": 900})
+    prose, margin = (page.locator(f".pw-{name}").first.bounding_box() for name in ("prose", "margin"))
+    assert prose
+    assert margin
+    assert margin["x"] >= prose["x"] + prose["width"]
+    assert abs(margin["y"] - prose["y"]) < 1
+    assert prose["width"] >= 600
+    assert margin["width"] >= 240
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+@pytest.mark.parametrize("width", [390, 820])
+def test_notes_follow_the_prose_of_a_narrow_page(open_page: OpenPage, width: int) -> None:
+    page = open_page("walkthroughs/alpha/", viewport={"width": width, "height": 900})
+    prose, margin = (page.locator(f".pw-{name}").first.bounding_box() for name in ("prose", "margin"))
+    assert prose
+    assert margin
+    assert margin["x"] == prose["x"]
+    assert margin["y"] >= prose["y"] + prose["height"]
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
 def test_filters_work_with_the_keyboard_and_at_a_phones_width(open_page: OpenPage) -> None:
     page = open_page("claims/", viewport={"width": 390, "height": 844})
     field = page.locator("select[name=verdict]")

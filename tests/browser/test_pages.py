@@ -20,6 +20,10 @@ ALL_PAGES = [
     "walkthroughs/beta/",
     "concepts/",
     "concepts/toy-loop/",
+    "compare/",
+    "compare/toy-loop/",
+    "compare/toy-write/",
+    "history/",
     "claims/",
 ]
 

@@ -52,7 +52,7 @@ def real_address(
     # In this process: forking one that has threads is a warning in newer Pythons, and warnings are errors here.
     records = list(runner.run_many(list(catalog.steps().values()), Backend("sim"), jobs=1))
     assert [record.step for record in records if record.status != "passed"] == []
-    code._tree.cache_clear()
+    code.tree_of.cache_clear()
     site = tmp_path_factory.mktemp("real-browser")
     with serving(site) as url:
         build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(site), site_url=url))
@@ -99,6 +99,8 @@ def test_every_hand_written_page_opens_cleanly(open_real: OpenPage, real_address
         "concepts",
         "walkthroughs",
         "concepts/block-table-walk",
+        "compare",
+        "compare/normalise",
         *(f"walkthroughs/{w}" for w in catalog.registry()),
     ]
     for path in paths:
@@ -125,6 +127,35 @@ def test_search_finds_what_a_reader_of_the_kernel_would_type(open_real: OpenPage
     page.keyboard.type(word)
     page.wait_for_selector(".md-search-result__link")
     assert page.locator(".md-search-result__link").count() >= 2
+
+
+@pytest.mark.parametrize(("width", "columns"), [(390, 1), (820, 2), (1440, 3)])
+def test_a_compare_page_fits_and_lights_up_across_its_kernels(open_real: OpenPage, width: int, columns: int) -> None:
+    page = open_real("compare/block-table-walk/", viewport={"width": width, "height": 900}, reduced_motion="reduce")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    heads = page.locator(".pw-kernel-head").evaluate_all("nodes => nodes.map(n => n.getBoundingClientRect().left)")
+    assert (len(heads), len(set(heads))) == (6, columns)
+    page.locator("[id^='src-smallest-p-L']").first.focus()
+    lit = page.locator(".pw-side:has(.pw-on)").evaluate_all("nodes => nodes.map(n => n.getAttribute('aria-label'))")
+    assert {str(name).partition(":")[0] for name in lit} >= {
+        "Classic kernel (body of v1 and v2)",
+        "2d kernel (runs today)",
+        "Unified kernel",
+        "AMD kernel (gfx9)",
+        "Our smallest kernel",
+    }
+
+
+def test_a_concept_page_leads_to_its_lane_and_to_its_compare_page(open_real: OpenPage) -> None:
+    page = open_real("concepts/block-table-walk/")
+    page.locator("a", has_text="Its lane in the history").click()
+    page.wait_for_url("**/history/#lane-block-table-walk-1")
+    box = page.locator("#lane-block-table-walk-1").bounding_box()
+    assert box is not None
+    assert 0 < box["y"] < 900
+    page.go_back()
+    page.locator("a", has_text="All of them side by side").click()
+    page.wait_for_url("**/compare/block-table-walk/")
 
 
 @pytest.mark.parametrize("width", [360, 1300])

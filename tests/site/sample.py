@@ -16,9 +16,11 @@ from walkthroughs.site.errors import UnknownPageItem
 from walkthroughs.site.model import (
     Badge,
     ClaimView,
+    CompareView,
     ConceptView,
     FactView,
     HistoryView,
+    KernelColumn,
     Link,
     Panes,
     Row,
@@ -128,6 +130,43 @@ CLAIMS = {
 }
 
 
+# Ideas with a compare page, and how many kernels each has there.
+COMPARED = {"toy-lookup": 2, "toy-product": 3, "toy-loop": 4, "toy-write": 6}
+
+
+def kernel_column(number: int) -> KernelColumn:
+    """The toy once more, as kernel `number`: the second has no port, the third nothing upstream."""
+    panes = figures(f"k{number}")
+    return KernelColumn(
+        f"k{number}",
+        f"Kernel_{number} of <many>",
+        "our own" if number == 3 else f"toy {number}",
+        {"toy-loop": TITLES["toy-loop"]},
+        () if number == 3 else panes.upstream,
+        () if number == 2 else panes.port,
+        "There is nothing upstream." if number == 3 else "",
+        "No file of ours ports this." if number == 2 else "",
+        ("`kernels/other_toy.py`, line 3",) if number == 1 else (),
+    )
+
+
+def compare_view(name: str, count: int) -> CompareView:
+    known = SampleData().concepts()
+    return CompareView(
+        id=name,
+        title=f"Ideas of {name}",
+        says="Every kernel does <it>.",
+        differs="They differ in the `loop`.",
+        columns=tuple(kernel_column(number) for number in range(1, count + 1)),
+        titles=TITLES,
+        pages={link: f"compare/{link}.md" if link in COMPARED else f"concepts/{link}.md" for link in TITLES},
+        concepts=(known["toy-loop"], known["toy-write"]),
+        steps={"Alpha & the `toy`": (StepRef("alpha", "loop", "Walk the pieces"),)},
+        names=("piece", "part_7"),
+        after=Summary("toy-loop", "Ideas of toy-loop", "") if name != "toy-loop" else None,
+    )
+
+
 def step(walkthrough: str, slug: str, title: str, badges: Sequence[Badge], reads: tuple[str, ...]) -> StepView:
     return StepView(
         id=f"{walkthrough}/{slug}",
@@ -192,8 +231,16 @@ class SampleData:
             figures(name),
             (StepRef("alpha", "loop", "Walk the pieces"),),
             (self.concepts()["toy-write"],),
-            tuple(claim for claim in CLAIMS.values() if name in claim.concepts),
+            claims=tuple(claim for claim in CLAIMS.values() if name in claim.concepts),
         )
+
+    def compares(self) -> dict[str, Summary]:
+        return {name: Summary(name, f"Ideas of {name}", "They differ.", n, "A part") for name, n in COMPARED.items()}
+
+    def compare(self, name: str) -> CompareView:
+        if name not in COMPARED:
+            raise UnknownPageItem("idea to compare", name, COMPARED)
+        return compare_view(name, COMPARED[name])
 
     def history(self) -> HistoryView:
         return HistoryView((), ())
@@ -221,6 +268,7 @@ def write_docs(docs: Path) -> None:
     for name in ("mental-model.md", "how-we-know.md"):
         shutil.copy(ROOT / "docs" / name, docs / name)
     (docs / "index.md").write_text(INDEX, "utf-8")
+    (docs / "history.md").write_text("# History\n\n::: history root=.\n", "utf-8")
     (docs / "claims.md").write_text("# Claims\n\n::: claims root=.\n", "utf-8")
     pages.write_all(docs, SampleData())
 
@@ -235,6 +283,8 @@ def config(docs: Path, site: Path, **changes: Any) -> Any:
         "mental-model.md",
         {"Walkthroughs": ["walkthroughs/index.md", "walkthroughs/alpha.md", "walkthroughs/beta.md"]},
         "concepts/index.md",
+        "compare/index.md",
+        "history.md",
         "claims.md",
         "how-we-know.md",
     ]

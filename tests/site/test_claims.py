@@ -103,6 +103,44 @@ def test_notes_say_what_is_wrong_in_full_and_the_rest_by_number(views: dict[str,
     assert {str(a["href"]) for a in found.select("a")} == {f"../claims.md#{name}" for name in views}
 
 
+def test_a_note_says_of_what_it_is_wrong(views: dict[str, ClaimView]) -> None:
+    note = html_of(claims.note_lines([replace(views["T-2"], of="the <toy>")], ".."))
+    assert "Often said of the <toy>, and wrong there: The toy" in note.get_text()
+
+
+def test_the_top_of_a_page_warns_in_short(views: dict[str, ClaimView]) -> None:
+    found = html_of(claims.warning_lines(list(views.values()), ".."))
+    wrong, limited = (" ".join(note.get_text().split()) for note in found.select("p.pw-claim-note"))
+    assert wrong == "✘ Often said, and wrong: The toy of T-2 is <fast> & [sound]. (T-2)"
+    assert limited.startswith("◐ Holds only if there is one piece:")
+    assert claims.warning_lines([views["T-1"], views["T-4"], views["T-5"]], "..") == []
+
+
+def test_notes_stand_beside_the_prose_and_after_it(views: dict[str, ClaimView]) -> None:
+    notes = claims.note_lines([views["T-2"]], "..")
+    found = html_of(claims.with_margin(["Some *prose*.", "", "* A list"], notes))
+    columns = one(found, ".pw-beside > .pw-columns")
+    prose, margin = columns.find_all(recursive=False)
+    assert (prose["class"], margin.name, margin["class"]) == (["pw-prose"], "aside", ["pw-margin"])
+    assert one(prose, "em").get_text() == "prose"
+    assert one(prose, "li").get_text() == "A list"
+    assert one(margin, "p.pw-claim-note")
+    assert claims.with_margin(["Only prose."], []) == ["Only prose."]
+
+
+def test_pages_have_their_notes_in_the_margin(sample_site: Path) -> None:
+    page = BeautifulSoup((sample_site / "walkthroughs/alpha/index.html").read_text("utf-8"), "html.parser")
+    (columns,) = page.select(".pw-columns")
+    assert one(columns, ".pw-prose").select_one("pre, .highlight") is not None, "code in prose is still code"
+    assert [node["class"][1] for node in columns.select(".pw-margin p.pw-claim-note")] == [
+        "pw-claim-wrong",
+        "pw-claim-holds",
+    ]
+    page = BeautifulSoup((sample_site / "concepts/toy-loop/index.html").read_text("utf-8"), "html.parser")
+    assert "In fact" not in one(page, ".pw-margin").get_text()
+    assert "In fact" in page.get_text()
+
+
 def test_a_comment_is_not_called_often_said(views: dict[str, ClaimView]) -> None:
     note = html_of(claims.note_lines([replace(views["T-2"], group="code comments")], ".."))
     assert "Said, and wrong:" in note.get_text()
@@ -134,6 +172,7 @@ def test_a_view_of_a_result() -> None:
     assert view.facts[0].links[0].label == "b.cu, line 3 (vllm 0.24.0)"
     assert [run.url for run in view.facts[0].runs] == ["walkthroughs/vllm-classic.md#step-x", "simt-machine.md"]
     assert view.concepts["x-packing"]
+    assert claim_views.view(result("L1-11")).of == "the classic kernel"
     assert claim_views.view(result("L1-19", None, "unavailable")).kind == "unavailable"
     assert claim_views.view(result("L1-19", False, "failed")).kind == "failed"
     kinds = {name: claim_views.view(result(name)).kind for name in ("L1-03", "L1-09", "L1-33")}
@@ -150,12 +189,18 @@ def test_a_claim_stands_once_in_a_walkthrough_at_code_that_it_is_about() -> None
         placed |= set(ids)
         for step in walk.steps:
             for note in notes.get(step.id, ()):
+                if walk.id == "findings":
+                    assert step.id in {fact.params.get("step") for fact in note.claim.facts}
+                    continue
                 assert set(note.claim.concepts) & set(step.reads)
                 if "@" in step.source:
                     assert note.claim.source.split("@")[0] == step.source.split("@")[0]
     assert len(placed) > 0.7 * len(ledger())
     softmax = claim_views.notes_of(catalog.registry()["vllm-classic"], everything)["vllm-classic/accumulate"]
     assert "L1-11" in [r.claim.id for r in softmax]
+    findings = claim_views.notes_of(catalog.registry()["findings"], everything)
+    assert set(findings) == {step.id for step in catalog.registry()["findings"].steps}
+    assert [r.claim.id for r in findings["findings/design-document"]] == ["D-01", "D-02", "D-03", "D-05"]
 
 
 @pytest.mark.source

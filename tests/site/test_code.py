@@ -106,9 +106,9 @@ def test_a_pane_says_by_how_much_all_its_lines_are_indented(text: str, first: in
 @pytest.fixture
 def nothing_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAGEWALK_CACHE", str(tmp_path))
-    code._tree.cache_clear()
+    code.tree_of.cache_clear()
     yield
-    code._tree.cache_clear()
+    code.tree_of.cache_clear()
 
 
 @pytest.mark.usefixtures("nothing_fetched")
@@ -135,7 +135,7 @@ def test_a_concept_in_several_files_has_a_pane_and_a_link_for_each() -> None:
 
 @pytest.mark.source
 def test_an_upstream_pane_shows_the_lines_of_the_source(vllm_024: sources.SourceTree) -> None:
-    code._tree.cache_clear()
+    code.tree_of.cache_clear()
     figures = code.source_figures("vllm@0.24.0", ["k-address"], "s")
     pane = parsed(figures)
     (span,) = spans.spans("vllm@0.24.0")["k-address"]

@@ -53,6 +53,8 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
             "::: walkthroughs",
             "::: concepts",
             "::: concept toy-loop root=..",
+            "::: compare toy-product root=..",
+            "::: compares",
             "::: pair toy-lookup toy@1",
             "::: svg block-table What it shows",
             "::: glossary",
@@ -67,7 +69,11 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
     assert page.select_one("figure.pw-drawing svg")
     assert page.select_one("h3#term-block-table")
     assert page.select_one("article#T-1")
+    assert len(page.select("article.pw-kernel")) == 3
+    assert page.select_one("a[href='compare/toy-product.md']")
     assert set(HANDLERS) == {
+        "compare",
+        "compares",
         "walkthrough",
         "walkthroughs",
         "concept",

@@ -136,6 +136,7 @@ def harmless(soup: BeautifulSoup) -> None:
         "p",
         "li",
         "ul",
+        "section",
     }
     assert {node.name for node in soup.find_all()} <= ours
     for node in soup.find_all():
@@ -271,3 +272,55 @@ def test_the_view_has_everything_in_order() -> None:
     harmless(soup)
     assert len(soup.select("td .pw-lane")) == len(tracks())
     assert set(HOW) >= {cell.state.how for lane in shown.lanes for cell in lane.cells if cell.state}
+
+
+# -- lanes that can be linked to, and a page that can be found -----------------
+
+
+def test_every_row_has_an_id_that_its_concept_page_links_to(real: Mapping[str, Lane]) -> None:
+    shown = history.view()
+    soup = page_of(shown)  # type: ignore[arg-type]
+    ids = [str(node["id"]) for node in soup.select("td a[id^=lane-]")]
+    assert set(ids) == {history.anchor(lane.track) for lane in shown.lanes}
+    assert len(set(ids)) == len(ids)
+    for concept in {track.concept for track in tracks().values() if track.id in real}:
+        note = history.lane_note(concept, real)
+        assert note is not None
+        assert note.anchor in ids
+    assert history.lane_note("scatter", real) is None, "our own code has no history upstream"
+
+
+def test_the_note_of_a_concept_says_what_became_of_all_its_pieces(real: Mapping[str, Lane]) -> None:
+    gone, living, part = (history.lane_note(name, real) for name in ("signature", "slot-formula", "block-table-walk"))
+    assert gone is not None
+    assert gone.text == "This code left vLLM by 0.25.0 (0.24.0 still had it)."
+    assert living is not None
+    assert living.text == "vLLM 0.33.0 has this code."
+    assert part is not None
+    assert part.text.startswith("1 of the 2 pieces of this code left vLLM by 0.25.0")
+    assert len({gone.sign, living.sign, part.sign}) == 3
+
+
+def test_the_cells_are_kept_from_the_search_and_a_sentence_is_not() -> None:
+    soup = page_of(history.view())  # type: ignore[arg-type]
+    for table in soup.select("table:has(.pw-lane)"):
+        section = table.find_parent("section")
+        assert section is not None
+        assert section.has_attr("data-search-exclude")
+    said = [str(p.get_text()) for p in soup.select("p") if "vLLM 0.33.0" in p.get_text()]
+    assert len(said) == len(soup.select("h2")) - 1, "a sentence a file; where files moved has none"
+    assert not [p for p in soup.select("section p") if "vLLM 0.33.0" in p.get_text()]
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        ((A, A), "2 pieces, still in vLLM 0.9.2."),
+        ((A, None), "2 pieces, of which vLLM 0.9.2 still has 1."),
+        ((None, None), "2 pieces, not in vLLM 0.9.2 any more."),
+    ],
+)
+def test_a_file_is_told_in_a_sentence(states: tuple[State | None, ...], said: str) -> None:
+    shown = [LaneView("x", "c", "t", "", "k.cu", lane(A, state).cells) for state in states]
+    assert history._said(shown, ("vllm@0.6.6.post1", "vllm@0.9.2")) == said
+    assert history._said(shown[:1], ("vllm@0.6.6.post1", "vllm@0.9.2")).startswith("1 piece,")

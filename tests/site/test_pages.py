@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_stubs_are_written_once_and_then_left_alone(sample: ModuleType, tmp_path: Path) -> None:
     data = sample.SampleData()
     first = pages.write_all(tmp_path, data)
-    assert len(first) == 2 + len(data.walkthroughs()) + len(data.concepts())
+    assert len(first) == 3 + len(data.walkthroughs()) + len(data.concepts()) + len(data.compares())
     assert sorted(first) == sorted(tmp_path.rglob("*.md"))
     assert pages.write_all(tmp_path, data) == []
     assert pages.outdated(tmp_path, data) == []
@@ -49,6 +49,14 @@ def test_a_title_with_quotes_and_colons_stays_a_title() -> None:
     assert yaml.safe_load(text.split("---")[1])["title"] == 'A: "b" & \\c'
 
 
-@pytest.mark.parametrize("name", ["walkthroughs", "concepts"])
+@pytest.mark.parametrize("name", ["walkthroughs", "concepts", "compare"])
 def test_an_index_links_inside_its_own_folder(sample: ModuleType, name: str) -> None:
-    assert f"::: {name} folder=." in pages.stubs(sample.SampleData())[f"{name}/index.md"]
+    directive = {"compare": "compares"}.get(name, name)
+    assert f"::: {directive} folder=." in pages.stubs(sample.SampleData())[f"{name}/index.md"]
+
+
+def test_only_compare_pages_take_the_room_of_the_menu(sample: ModuleType) -> None:
+    for path, text in pages.stubs(sample.SampleData()).items():
+        head = yaml.safe_load(text.split("---")[1])
+        wide = path.startswith("compare/") and path != "compare/index.md"
+        assert head.get("hide") == (["navigation", "toc"] if wide else None), path

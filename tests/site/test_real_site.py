@@ -47,7 +47,7 @@ def built(vllm_024: sources.SourceTree, vllm_026: sources.SourceTree, tmp_path_f
     # In this process: forking one that has threads is a warning in newer Pythons, and warnings are errors here.
     records = list(runner.run_many(list(catalog.steps().values()), Backend("sim"), jobs=1))
     assert [record.step for record in records if record.status != "passed"] == []
-    code._tree.cache_clear()
+    code.tree_of.cache_clear()
     site = tmp_path_factory.mktemp("real")
     build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(site)))
     return site

@@ -19,14 +19,15 @@ WALKTHROUGH = Walkthrough(
     id="block-lifetime",
     title="The life of a block",
     intro="""
-Kernels read block tables. Somebody has to write them. This is the bookkeeping: a pool of blocks, a queue of the free
-ones, a count of readers for each block, and a table for each sequence. It is plain Python, and no number of a key is
-ever touched by it.
+Kernels read block tables [vllm-classic/block-table]. Somebody has to write them. This is the bookkeeping: a
+pool of blocks, a queue of the free ones, a count of readers for each block, and a table for each sequence. It
+is plain Python, and no number of a key is ever touched by it.
 
-On the left stands our pool. vLLM's does the same for a living, with hashes and eviction on top. On the right stands the
-kernel that reads what the pool decided: after each scene a query goes through the table, and must find its tokens.
+On the left stands our pool. vLLM's does the same for a living, with hashes and eviction on top [L1-08]. On the
+right stands the kernel that reads what the pool decided: after each scene a query goes through the table, and
+must find its tokens.
 
-Blocks hold 4 tokens here, unless a step says otherwise, and heads have size 4.
+Blocks hold 4 tokens here, unless a step says otherwise, and heads have size 4 [block-lifetime/on-demand].
 """,
     source="kernels/block_pool.py",
     port="kernels/gather.py",
@@ -73,7 +74,7 @@ def read(bench: Workbench, pools: Pools, table: BlockTable, tokens: int | None =
 def step_on_demand(bench: Workbench) -> None:
     """
     A pool is like a box of numbered lockers. The box itself is there from the start: vLLM reserves most of the
-    GPU's memory for it. What is done by need is handing lockers out.
+    GPU's memory for it [L1-52]. What is done by need is handing lockers out.
 
     A sequence of six tokens arrives. Six places need two blocks of four. The pool gives its first two, and no more,
     though the sequence may grow to a thousand tokens later. Nobody knows yet.
@@ -207,8 +208,8 @@ def step_copy_on_write(bench: Workbench) -> None:
     So the writer takes a free block, has the shared one **copied** into it, and writes there. The other
     keeps the old one. Only one block is copied, however long the text.
 
-    `append` answers with the pair (from, to); the copy is a kernel's work. Forget it, and the new block holds three
-    tokens less than its table says: here they would be NaN.
+    `append` answers with the pair (from, to); the copy is a kernel's work. Forget it, and the new block lacks
+    tokens that its table promises: here they would be NaN.
 
     vLLM's prefix cache shares full blocks as a rule, and then no copy is needed. Where release 0.26.0 allows a hit on
     part of a block, it queues just such a copy.
@@ -250,8 +251,9 @@ def step_reuse(bench: Workbench) -> None:
     is what nobody has used for longest.
 
     That order is chosen with care. A block's contents stay where they are until it is taken again. So the first
-    blocks of a text, which others are most likely to begin with, survive longest. vLLM 0.26.0 does so with blocks
-    that it can find again by their hash. A block without one goes to the front: nobody can ask for it.
+    blocks of a text, which others are most likely to begin with, survive longest. vLLM 0.26.0 does so with
+    blocks that it can find again by their hash [L1-08]. A block without one goes to the front: nobody can ask
+    for it.
 
     Nobody wipes a block. The next owner finds the old numbers in it, and must not look: it reads only as far as its
     own length. We check that it never sees the three old tokens behind its one.
@@ -281,11 +283,11 @@ def step_empty_pool(bench: Workbench) -> None:
     What must happen now? Nothing by halves. `take` gives all or none, and says so by an error with two numbers in it:
     how many were needed, how many were free. The table is as it was. The sequence can still be read.
 
-    Then somebody decides. vLLM preempts: it takes all blocks of the latest request, and lets it begin anew later.
-    After that the append succeeds.
+    Then somebody decides. A scheduler may preempt: it takes all blocks of one request, and lets it begin anew
+    later. After that the append succeeds.
 
-    tiny-vllm has no such check: taking from an empty list is undefined there. Its sizes make sure that it cannot
-    happen.
+    tiny-vllm has no such check: taking from an empty list is undefined there [L2-49]. Its sizes make sure that
+    it cannot happen.
     """
     pool = BlockPool(3, 4)
     one, two, pools = BlockTable(pool), BlockTable(pool), empty(pool)
@@ -346,10 +348,10 @@ def step_fragmentation(bench: Workbench) -> None:
     Before paging, a sequence got one long run of memory, for the longest length that it might reach. A table for
     twelve, reserved for every guest who comes alone.
 
-    Take 200 requests with lengths as chats have them: half of them under 300 tokens, a few over 2,000. These are
-    drawn from a model, not measured. With one run of 2,048 for each, a fifth of the room is used. Knowing each length
-    in advance and rounding up to a power of two, two thirds. With blocks of 16, all but a fiftieth: only the last
-    block of a sequence has empty places, at most 15.
+    Take 200 requests with lengths as chats have them: most of them short, a few very long. These are drawn from
+    a model, not measured. With one run of 2,048 for each, a fifth of the room is used. Knowing each length in
+    advance and rounding up to a power of two, two thirds. With blocks of 16, all but a fiftieth: only the last
+    block of a sequence has empty places.
 
     ::: svg fragmentation Internal fragmentation of the KV cache, for 200 requests
 

@@ -90,12 +90,12 @@ def flat(caches: Sequence[Sequence[Array]]) -> Array:
 )
 def step_unwritten_heads(bench: Workbench) -> None:
     """
-    **What was run.** The writer of the classic layout, as vLLM 0.26.0 launches it: one token, six configurations,
-    into caches full of NaN. Beside it the same kernel with one line repaired.
+    **What was run.** The writer of the classic layout, as vLLM 0.26.0 launches it: one token, several
+    configurations, into caches full of NaN. Beside it the same kernel with one line repaired.
 
-    **What came out.** A thread moves 16 bytes of the key and as many elements of the value. A launch has at most 512
-    threads, and each works once. That is 8 KiB of a token's key. Where the key is longer, its last heads are not
-    written. They keep what the cache held before. No error is raised.
+    **What came out.** A thread moves 16 bytes of the key and as many elements of the value. A launch has at
+    most 512 threads, and each works once. That is 8 KiB of a token's key [C-04]. Where the key is longer, its
+    last heads are not written. They keep what the cache held before. No error is raised.
 
     A head of 128 in float16 is 256 bytes, so 32 heads are written. Of 40 heads, 32 to 39 are not. Of 64, the second
     half is not. A head of 256 is 512 bytes: 16 heads are written, and of 32, the second half is not.
@@ -103,11 +103,11 @@ def step_unwritten_heads(bench: Workbench) -> None:
     **Where it does not show.** 8 or 32 heads of 128 are written in full. Models with grouped queries often have 8 KV
     heads. What counts is the number of KV heads on one GPU. FlashAttention's layout has another writer, which loops.
 
-    **Which releases.** 0.11.0 still had a loop over the pieces. At 0.11.2 it is gone, and at 0.33.0 it is not back.
-    At 0.26.0 vLLM itself uses this op on AMD GPUs only; the op is compiled for NVIDIA GPUs, too.
+    **Which releases.** 0.11.0 still had a loop over the pieces. At 0.11.2 it is gone, and at 0.33.0 it is not
+    back [C-04]. At 0.26.0 vLLM itself uses this op on AMD GPUs only; the op is compiled for NVIDIA GPUs, too.
 
-    **Why vLLM's own test does not see it.** It takes 8 heads, of 64, 80 or 256. The widest, 256 in float32, is 8 KiB
-    to the byte: every thread has one piece, and no piece is left over. The test passes with a loop and without.
+    **Why vLLM's own test does not see it.** It takes 8 heads. The widest, 256 in float32, are 8 KiB to the byte
+    [C-04]: every thread has one piece, and no piece is left over. The test passes with a loop and without.
 
     **The repair.** One line: the thread comes back for the piece that lies a whole thread block further on. Both
     kernels stand beside vLLM's lines.

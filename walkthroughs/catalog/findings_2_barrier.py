@@ -87,13 +87,14 @@ def step_missing_barrier(bench: Workbench) -> None:
     **The order that shows it.** Between two barriers warps may run in any order. Let warp 0 always go first. On the
     SIMT machine that is the schedule `replay:*=0`. On a GPU warp 1 naps for 20 µs before every statement.
 
-    **What came out.** For every token but the last, warp 1 reads the next token's half sum, not yet divided by 8. The
-    checks know these numbers beforehand. Elements 0 to 31 of the output are right, and 32 to 63 are not. With the
-    barrier, under the same order, all are right.
+    **What came out.** For every token but the last, warp 1 reads the next token's half sum, not yet divided by
+    8 [L2-35]. The checks know these numbers beforehand. Elements 0 to 31 of the output are right, and 32 to 63
+    are not. With the barrier, under the same order, all are right.
 
-    **Where it does not show.** Where warp 1 reads in time. On an H200, 500 launches without a nap were right. With a
-    nap of 2 µs before the read alone, 20 of 20 were wrong; with the barrier none. So the fault is latent there. We have
-    not looked for it on other GPUs, and we have not run tiny-vllm itself.
+    **Where it does not show.** Where warp 1 reads in time. On an H200, the launches of this step without a nap
+    were right. With a nap of 2 µs before the read alone, 20 of 20 were wrong; with the barrier none. Yet a single
+    launch of our smaller port of the same loop, without any nap, gave a wrong answer there in a test. So the fault
+    hides, but not always. We have not looked for it on other GPUs, and we have not run tiny-vllm itself.
 
     **The repair.** One barrier after the read, at the end of the loop. Or two pairs of floats, used in turn. Or let
     all threads read both halves and add them: then the second barrier suffices, after the read. We ran the first.

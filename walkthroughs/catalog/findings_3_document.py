@@ -48,24 +48,24 @@ def split(bench: Workbench, size: int, *watches: Watch) -> Run:
 )
 def step_design_document(bench: Workbench) -> None:
     """
-    vLLM's design document of the classic kernel is the best way in. It says of itself that it is historical. Three of
-    its sentences never fitted the kernel that it describes.
+    vLLM's design document of the classic kernel is the best way in. It says of itself that it is historical
+    [L1-02]. Three of its sentences never fitted the kernel that it describes.
 
     **What was run.** Our line-by-line port of the classic kernels of vLLM 0.24.0: float16, head size 128, blocks of
     16, 40 tokens. These are the document's own sizes. Probes note what thread 0 touches.
 
-    **PARTITION_SIZE.** The document calls it the number of GPUs that share a model. The kernel compares it with a
-    sequence's length, in tokens. On one device, 40 tokens in partitions of 16 make three: 16, 16 and 8. In
-    partitions of 32 they make two. vLLM compiles 512; the small sizes are ours.
+    **PARTITION_SIZE.** The document calls it the number of GPUs that share a model. The kernel compares it with
+    a sequence's length, in tokens. On one device, 40 tokens in partitions of 16 make three: 16, 16 and 8. In
+    partitions of 32 they make two. vLLM compiles 512 [D-01]; the small sizes are ours.
 
-    **The positions of thread 0.** `accs` is where a thread adds up its rows of the value. The document says that
-    thread 0 has rows 0, 32 and so on to 224. Half of these lie outside a head of 128. Two threads share a row of 16
-    tokens, so a warp covers 16 rows at a time. Thread 0 has rows 0, 16, 32 to 112. The document's counts are right: 256
-    elements at a time, 8 entries of `accs`.
+    **The positions of thread 0.** `accs` is where a thread adds up its rows of the value. The document says
+    that thread 0 has rows 0, 32 and so on to 224 [D-02]. Half of these lie outside a head of 128. Two threads
+    share a row of 16 tokens, so a warp covers 16 rows at a time. Thread 0 has rows 0, 16, 32 to 112. The
+    document's counts are right: 256 elements at a time, 8 entries of `accs` [D-05].
 
-    **Vectors, not elements.** In the document's example, with two threads in a group, thread 0 has elements 0, 2, 4
-    and 6 of a key. The kernel deals out vectors of four: thread 0 has 0 to 3, then 8 to 11, and so on. Thread 1 has the
-    four between. The query lies ready in the same parts.
+    **Vectors, not elements.** In the document's example, with two threads in a group, thread 0 has elements 0,
+    2, 4 and 6 of a key [D-03]. The kernel deals out vectors of four: thread 0 has 0 to 3, then 8 to 11, and so
+    on. Thread 1 has the four between. The query lies ready in the same parts.
 
     **What was not run.** The upstream kernel itself; the lines on the left are the proof that the port says the same.
     Other head sizes and block sizes have other numbers, by the same formulas. We read the document in 0.24.0 and

@@ -53,8 +53,8 @@ def attend(bench: Workbench, narrow: NarrowCase, scalar: str, *watches: Watch) -
 )
 def step_not_bit_equal(bench: Workbench) -> None:
     """
-    It is often said that the kernel computes exactly the same attention. Paging changes nothing, that is true. Other
-    lines do.
+    It is often said that the kernel computes exactly the same attention [L1-40]. Paging changes nothing, that
+    is true [L1-39]. Other lines do.
 
     **What was run.** Our port of the classic v1 kernel of vLLM 0.24.0, in float32, float16 and bfloat16, against
     softmax in float64. One sequence of 24 tokens, 1 query head of 32, blocks of 16. Then each thing that the kernel
@@ -80,8 +80,8 @@ def step_not_bit_equal(bench: Workbench) -> None:
     order. We run the same tokens in blocks of 8, 16 and 32, in float32: some last digits differ. None of the three is
     more right than the others.
 
-    **What it comes to.** In float32 the kernel is right to six digits. In float16 and bfloat16 rounding outweighs the
-    1e-6 by far. None of this is an error of the kernel: it was not made to be equal to the bit.
+    **What it comes to.** In float32 only the last digits are off. In float16 and bfloat16 rounding outweighs
+    the 1e-6 by far. None of this is an error of the kernel: it was not made to be equal to the bit.
 
     **What was not run.** The upstream kernel; fp8 caches, which lose more; and v2, which divides twice and keeps its
     partial rows in the type of the output.

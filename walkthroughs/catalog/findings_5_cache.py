@@ -60,27 +60,28 @@ def step_largest_cache(bench: Workbench) -> None:
     **What was run.** The line of our port that turns a block number into its first byte, for 1,024 block numbers
     around the edge of 32 bits. No cache of that size was allocated: the line needs none.
 
-    **What came out.** tiny-vllm multiplies two ints, the block number and the 32,768 bytes of a block. Block 65,535
-    begins at 2,147,450,880. Its last byte is number 2,147,483,647, the largest int. Block 65,536 would begin one
-    further on, and an int has no such number. In C++ that is undefined. Where the machine wraps, as our port does,
-    the address is 2 GiB *before* the cache.
+    **What came out.** tiny-vllm multiplies two ints, the block number and the 32,768 bytes of a block [L2-04].
+    Block 65,535 begins at 2,147,450,880. Its last byte is number 2,147,483,647, the largest int. Block 65,536
+    would begin one further on, and an int has no such number. In C++ that is undefined. Where the machine
+    wraps, as our port does, the address is 2 GiB *before* the cache.
 
     So 65,536 blocks, 2 GiB, are the most that this line can bear, and that is the size that tiny-vllm has. The cache
     could not grow by a single block. Nothing in the source says so or checks it.
 
-    **How many tokens.** A block holds 16 tokens of one layer. Llama-3.2-1B has 16 layers, 8 KV heads of 64, and two
-    bytes a number: 32,768 bytes a token. 2 GiB hold 65,536 tokens of all sequences together.
+    **How many tokens.** A block holds 16 tokens of one layer. Llama-3.2-1B has 16 layers, 8 KV heads of 64, and
+    two bytes a number. Keys and values of all layers make 32,768 bytes a token, just as much as a block has
+    [L2-04]. 2 GiB hold 65,536 tokens of all sequences together.
 
-    **Where it does not show.** At the constants of commit e25bf19. There are 2 slots of at most 2,048 tokens, so at
-    most 4,096 of the 65,536 blocks are in use. The edge is still near: blocks are handed out from the end of the
-    list, and the very first is number 65,535.
+    **Where it does not show.** At the constants of commit e25bf19. With its few slots, at most 4,096 of the
+    65,536 blocks are in use [L2-49]. The edge is still near: blocks are handed out from the end of the list,
+    and the very first is number 65,535.
 
-    **The repair.** Widen one factor to 64 bits before the multiplication, in the kernel and in four places of the
-    host code. The next step shows vLLM, which does.
+    **The repair.** Widen one factor to 64 bits before the multiplication, in the kernel and wherever the host
+    makes the same product. The next step shows vLLM, which does.
 
     **What was not run.** tiny-vllm itself with a larger cache.
 
-    **Judge for yourself.** `pagewalk run findings/largest-cache`. See also `tiny-vllm/int-overflow`.
+    **Judge for yourself.** `pagewalk run findings/largest-cache`. The same in small [tiny-vllm/int-overflow].
     """
     size = 2 * BLOCK_SIZE * KV_HEADS * HEAD_SIZE * BYTES
     blocks = range(65_536 - AT_ONCE // 2, 65_536 + AT_ONCE // 2)
@@ -115,16 +116,15 @@ def step_wider_product(bench: Workbench) -> None:
     **What came out.** vLLM turns the block number into 64 bits before it meets the stride. Every address is right, up
     to the largest block number that an int32 block table can hold.
 
-    **What it saves.** vLLM counts elements, not bytes, and each layer has tensors of its own. Take Llama-3.2-1B on one
-    GPU: 8 KV heads of 64, blocks of 16, 8,192 elements of keys in a block. As an int the product would end at block
-    262,143. That is 4 GiB of keys in one layer, 4,194,304 tokens, and 128 GiB of keys and values in all 16. A small
-    model hardly gets there.
+    **What it saves.** vLLM counts elements, not bytes, and each layer has tensors of its own. Take Llama-3.2-1B
+    on one GPU: 8 KV heads of 64, blocks of 16, 8,192 elements of keys in a block. As an int the product would
+    miss block 262,144. In front of it lie 4,194,304 tokens of one layer. A small model hardly gets there.
 
-    With 32 KV heads of 128 a block has 65,536 elements. There the int would end at block 32,767, or 524,288 tokens. In
-    sixteen bits that is 8 GiB of keys and values a layer.
+    With 32 KV heads of 128 a block has 65,536 elements. There the int would miss block 32,768, behind 524,288
+    tokens.
 
-    **What was not run.** The classic kernel on a cache of that size. Its own test of the address, on small caches, is
-    `vllm-classic/k-address`.
+    **What was not run.** The classic kernel on a cache of that size. On small caches another step checks the
+    address [vllm-classic/k-address].
 
     **Judge for yourself.** `pagewalk run findings/wider-product`.
     """

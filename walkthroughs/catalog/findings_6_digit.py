@@ -58,16 +58,17 @@ def step_last_digit(bench: Workbench) -> None:
     argument. So any Python can show both answers. The lesson's own script gave the same two numbers: 5.55e-17 under
     3.10.13 and 3.11.7, 1.11e-16 under 3.12.1 and 3.13.0, all on Linux.
 
-    **Why.** Until 3.11, `sum` added floats from left to right and rounded each time. Since 3.12 it keeps what each
-    rounding drops and adds it at the end. That is the whole cause.
+    **Why.** Until Python 3.11, `sum` added floats from left to right and rounded each time. Since Python 3.12
+    it keeps what each rounding drops and adds it at the end. That is the whole cause.
 
     **Which side moves.** The paged loop adds with `+`, token by token. Its four numbers are the same under both. The
     dense side calls `sum`, and its elements move up, by one or two units in the last place. So here the better sum
     gives the larger difference. That is chance: with other numbers it is as often the other way round.
 
-    **What it means.** Both numbers are rounding, a unit or two in the last place. Neither says that paging is exact,
-    and neither says that it is not. Order the operations otherwise and the number changes, too: our own
-    `dense_attention` divides once at the end, not each weight. Under 3.11 it gives 0 where the script gives 5.55e-17.
+    **What it means.** Both numbers are rounding, a unit or two in the last place. Neither says that paging is
+    exact, and neither says that it is not. Order the operations otherwise and the number changes, too: our own
+    `dense_attention` divides once at the end, not each weight. Under Python 3.11 it gives 0 where the script
+    gives 5.55e-17.
 
     **And a kernel?** There is no kernel in this finding: it is about the Python on the processor, and a record from a
     GPU says nothing more about it. The step also runs the small gather kernel, in float64. It has no `sum` and adds
@@ -76,7 +77,7 @@ def step_last_digit(bench: Workbench) -> None:
 
     **What was not run.** Other systems: the exponential comes from the C library, and another one may round otherwise.
 
-    **Judge for yourself.** `pagewalk run findings/last-digit`, under any Python from 3.11 on.
+    **Judge for yourself.** `pagewalk run findings/last-digit`, under Python 3.11 or any later one.
     """
     for name, add, expected in (
         ("left to right", sums.left_to_right, UNTIL_3_11), ("compensated", sums.compensated, SINCE_3_12),

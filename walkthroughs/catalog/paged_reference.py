@@ -20,11 +20,11 @@ WALKTHROUGH = Walkthrough(
     id="paged-reference",
     title="Paged attention, small enough to hold in the head",
     intro="""
-One query looks at six tokens. Their keys and values do not lie in a row: they lie in two blocks
-of a shared pool, and a block table says which. That is all that "paged" means.
+One query looks at six tokens [paged-reference/dense]. Their keys and values do not lie in a row: they lie in
+blocks of a shared pool, and a block table says which [paged-reference/scatter]. That is all that "paged" means.
 
-Every step shows plain Python on the left and a running kernel on the right. The numbers are those
-of a single head of size 4, blocks of 4 tokens, and the block table `[3, 1]`.
+Every step shows plain Python on the left and a running kernel on the right. The numbers are those of a single
+head of size 4, blocks of 4 tokens, and the block table `[3, 1]` [paged-reference/lookup].
 """,
     source="kernels/reference.py",
     port="kernels/gather.py",
@@ -111,12 +111,12 @@ def step_slots(bench: Workbench) -> None:
 @WALKTHROUGH.step("scatter", title="Write the tokens to their slots", reads=("slot-of-token", "scatter"))
 def step_scatter(bench: Workbench) -> None:
     """
-    Writing is easy once the slot is known. One thread takes one token. It copies the key and the value
-    to that slot, in two pools of the same shape.
+    Writing is easy once the slot is known. One thread takes one token. It copies the key and the value to that
+    slot, each in a pool of its own. Both pools have the same shape.
 
-    Before the write, every place of our pools holds NaN. Afterwards, exactly six places hold numbers.
-    Two of block 1's four places stay NaN: the sequence ends there. Blocks 0 and 2 were never touched;
-    another sequence could own them.
+    Before the write, every place of our pools holds NaN. Afterwards, exactly six places hold numbers. The rest
+    of block 1 stays NaN: the sequence ends there. The other blocks were never touched; another sequence could
+    own them.
     """
     run = bench.scatter(KEYS, VALUES, empty(), int32(TABLE))
     expected = filled(TABLE)
@@ -148,8 +148,8 @@ def step_lookup(bench: Workbench) -> None:
 @WALKTHROUGH.step("tail", title="The last block is only partly full", reads=("gather-loop", "tail-guard"))
 def step_tail(bench: Workbench) -> None:
     """
-    Six tokens need two blocks of four: eight places. Two of them hold nothing of ours.
-    They may hold anything, such as the keys of a sequence that ended an hour ago.
+    Six tokens need two blocks of four. The last two places hold nothing of ours. They may hold anything, such
+    as the keys of a sequence that ended an hour ago.
 
     The guard stops at the length of the sequence. Without it, two strangers would get a share of the softmax.
     Our pools hold NaN in those places, so that a single wrong read would turn the whole output into NaN.
@@ -184,8 +184,8 @@ def step_online_softmax(bench: Workbench) -> None:
 
     At every moment `acc / l` is the right answer for the tokens seen so far.
 
-    Often said of vLLM's classic kernel, and wrong there: that one makes two passes and keeps no running sum.
-    The kernels that vLLM runs today do work like this, a block at a time.
+    Often said of vLLM's classic kernel, and wrong there: that one makes two passes and keeps no running sum
+    [L1-09]. The kernels that vLLM runs today do work like this, a block at a time [vllm-live/max].
     """
     names = ("score", "m", "l", "acc0")
     score = bench.watch("score", at="online-softmax", after="p", by=("token_idx",))
@@ -225,11 +225,11 @@ def step_divide(bench: Workbench) -> None:
 @WALKTHROUGH.step("order", title="Where the blocks lie does not matter", reads=("gather-loop", "gather-lookup"))
 def step_order(bench: Workbench) -> None:
     """
-    Put the same six tokens into other blocks, and tell the table. The loop still meets token 0 first and token 5 last,
-    so it adds the same numbers in the same order.
+    Put the same six tokens into other blocks, and tell the table. The loop still meets the tokens in the order
+    of the text, so it adds the same numbers in the same order.
 
-    The outputs are equal to the last bit, for all twelve ways to lay two blocks into a pool of four.
-    Paging moves data. It does not touch the mathematics.
+    The outputs are equal to the last bit, for all twelve ways to lay the blocks into a pool of four. Paging
+    moves data. It does not touch the mathematics.
     """
     first = bench.gather(Q, filled(TABLE), int32(TABLE), TOKENS, CASE.scale).out[0]
     layouts = [[a, b] for a in range(NUM_BLOCKS) for b in range(NUM_BLOCKS) if a != b]

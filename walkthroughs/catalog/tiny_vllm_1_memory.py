@@ -22,15 +22,18 @@ WALKTHROUGH = Walkthrough(
     id="tiny-vllm",
     title="tiny-vllm: paged attention in a few hundred lines",
     intro="""
-tiny-vllm serves one model, Llama-3.2-1B, with code that fits into two files. It has everything that paging needs:
-blocks, a block table, a list of free blocks, a writer and a reader. It is the best place to see all of them at once.
+tiny-vllm serves one model, Llama-3.2-1B, with one file for the host and one for the kernels [L2-06]. It has
+everything that paging needs: blocks, a block table, a list of free blocks, a writer and a reader. It is the
+best place to see all of them at once.
 
-Four questions are often left open by those who only read it. Does the index of three parts work at run time? What
-happens at other head sizes? Is it safe to write the output over the query? What does it cost to copy the table so
-often? The steps answer all four by running the code. On the way they meet a missing barrier.
+Whoever only reads it leaves some questions open [L2-54]. Does the index of the block table work at run time
+[tiny-vllm/table-index]? What happens at other head sizes [tiny-vllm/head-size]? Is it safe to write the output
+over the query [tiny-vllm/in-place]? What does it cost to copy the table so often [tiny-vllm/table-copies]? The
+steps answer them all by running the code. On the way they meet a missing barrier [tiny-vllm/race].
 
-First the memory, then the kernel in its own order, then the life of a block. The case, unless a step says otherwise:
-two sequences of 37 and 19 tokens, 4 query heads on 1 KV head of 64, float32, unused places NaN.
+First the memory, then the kernel in its own order, then the life of a block. The case, unless a step says
+otherwise: two sequences of 37 and 19 tokens, 4 query heads on 1 KV head of 64, float32, unused places NaN
+[tiny-vllm/score].
 """,
     source="tiny-vllm@e25bf19",
     port="kernels/tiny_vllm/paged.py",
@@ -144,7 +147,7 @@ def step_block(bench: Workbench) -> None:
     lines of keys take 16,384 bytes. The values begin right there: that distance is called `V_OFFSET`. The whole
     sheet has 32,768 bytes.
 
-    A cache of 2 GiB holds 65,536 such sheets. A sequence of 2,048 tokens needs 128 of them, in each layer.
+    A cache of 2 GiB holds 65,536 such sheets. The longest sequence has 128 of them, in each layer [L2-02].
 
     We write 16 tokens of the real size and look where they went.
     """
@@ -169,12 +172,12 @@ def step_constants_twice(bench: Workbench) -> None:
     The block size and its relatives stand in `main.cpp`, where blocks are written. They stand once more in
     `kernels.cu`, where blocks are read. A remark beside them wonders whether to share them.
 
-    Two sets of constants, and nothing holds one against the other. Suppose somebody changes one of them. Nothing
-    fails. The kernel just reads elsewhere.
+    They are defined twice, and nothing holds one against the other [L2-06]. Suppose somebody changes one of
+    them. Nothing fails. The kernel just reads elsewhere.
 
     Try it. The writer uses blocks of 16, the kernel believes in blocks of 8. Then `V_OFFSET` is half as large,
-    and where the kernel looks for the values of tokens 0 to 7 there lie the *keys* of tokens 8 to 15. The answer
-    has the right shape and no NaN. It is the mean of eight keys.
+    and where the kernel looks for the values there lie the *keys* of later tokens. The answer has the right
+    shape and no NaN. It is the mean of eight keys.
     """
     case = cases.decode_case((16,), 4, 1, 64, 16, seed=22, order="identity", spare_blocks=0)
     short = cases.DecodeCase(**{**case.__dict__, "seq_lens": numbers(8)})
@@ -232,11 +235,10 @@ def step_free_list(bench: Workbench) -> None:
     That is cheap, and it means that a block which was just returned is the next to be used.
 
     Each layer of each sequence takes blocks of its own: with a prompt of 17 tokens, two blocks a layer, 32 in
-    all. vLLM does it otherwise. There one number counts for all layers of a group, and each layer has a cache of
-    its own.
+    all. In vLLM one number counts for all layers of a group, and each layer has a cache of its own [L2-13].
 
-    The slots can never hold more than 2 × 16 × 128 = 4,096 blocks. Of 65,536, that is one in sixteen. Most of
-    the 2 GiB is never touched.
+    The slots can never hold more than 2 × 16 × 128 = 4,096 blocks [L2-12]. Of 65,536, that is one in sixteen
+    [L2-49]. Most of the cache is never touched.
     """
     state = Blocks()
     bench.check("entries of the table, all -1", [state.table.size, int(state.table.max())], [4_096, -1])

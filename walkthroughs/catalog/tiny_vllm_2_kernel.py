@@ -74,8 +74,9 @@ def step_block_count(bench: Workbench) -> None:
     Inside the loop, the smaller of two numbers counts: what is left of the sequence, or 16. Only in the last
     block is there less left.
 
-    Nothing behind the end is ever read. So nothing need be zeroed, as vLLM's classic kernel must, and there is
-    no causal mask either. The only query is that of the newest token, and it may see everything.
+    Nothing behind the end is ever read. So nothing there need be zeroed; in vLLM's classic kernel it must be
+    [C-07]. There is no causal mask either. The only query is that of the newest token, and it may see
+    everything.
 
     All the unused places of our cache hold NaN. One read too far would show.
     """
@@ -95,14 +96,14 @@ def step_block_count(bench: Workbench) -> None:
 @WALKTHROUGH.step("addresses", title="Where a key is, where a value is", reads=("k-address", "v-address"))
 def step_addresses(bench: Workbench) -> None:
     """
-    Read the address as you find a word in a library: shelf, page, line, place in the line. Block × 32,768 bytes,
-    token × a line, KV head × 64 numbers, thread × one number.
+    Read the address as you find a word in a library: shelf, page, line, place in the line. Block × bytes of a
+    block, token × a line, KV head × 64 numbers, thread × one number.
 
     The value has the same address plus `V_OFFSET`. Nothing else differs.
 
     Look at one warp: 32 threads, 32 neighbouring numbers. That is one run of memory, without any x. Here a
     token's key lies together and a whole warp reads it. In vLLM's classic kernel a warp reads many tokens at
-    once, and needs x for it.
+    once, and needs x for it [vllm-classic/x].
 
     The check asks NumPy for the place of every element of both KV heads.
     """
@@ -137,8 +138,8 @@ def step_int_overflow(bench: Workbench) -> None:
     address becomes *negative* by 2 GiB. So the cache has just the size that this line can bear. And since blocks
     are taken from the end, the extreme is used at once.
 
-    Numba would widen to 64 bits by itself and hide all this. Our port cuts back to 32. vLLM widens, before it
-    multiplies.
+    Numba would widen to 64 bits by itself and hide all this. Our port cuts back to 32. vLLM widens before it
+    multiplies [findings/wider-product].
     """
     blocks = numbers(0, 1, 65_534, 65_535, 65_536, 65_537, 131_072)
     short, wide = starts(bench, blocks)
@@ -158,13 +159,13 @@ def step_score(bench: Workbench) -> None:
     product. They must be added up, and they sit in 64 different registers.
 
     First within a warp. In a **shuffle** each thread looks into the register of the one 16 places on and adds
-    what it sees. Then 8, 4, 2, 1. After five looks lane 0 has the sum of all 32.
+    what it sees. Then from half as far, and so on. After five looks lane 0 has the sum of all 32.
 
     Only lane 0. A lane that looks past the end sees itself. Lane 31 doubled its own product five times.
 
     Then across the two warps, which cannot see each other's registers. Threads 0 and 32 leave their sums in two
-    shared floats. A barrier. Thread 0 adds the two and divides by 8, the root of 64. A barrier. Everyone reads
-    the result.
+    shared floats. A barrier. Thread 0 adds the two and divides by 8, the root of 64 [L2-35]. A barrier.
+    Everyone reads the result.
     """
     by = ("logical_block_idx * 16 + token", "thread_id")
     product = bench.watch("product", "qk", at="qk-dot", after="qk", by=by, when=ONE_HEAD)
@@ -197,14 +198,15 @@ def step_score(bench: Workbench) -> None:
 )
 def step_head_size(bench: Workbench) -> None:
     """
-    The reduction has two shared floats, for two warps. The head size decides how many warps there are.
+    The reduction has two shared floats, one for each warp of a head of 64 [L2-34]. But the head size decides
+    how many warps there are.
 
     **Head size 32** has one warp, and no thread 32. Nobody writes the second float. Thread 0 adds it all the
     same: whatever lay in memory. To make that visible we put NaN there first. Every output becomes NaN.
 
-    **Head size 128** has four warps. Warps 2 and 3 add up their products, and nobody takes the sums. The score
-    is that of the first 64 elements, divided by 8. No NaN, no error, just another attention. Our oracle computes
-    that one too, and agrees.
+    **Head size 128** has four warps. The last two add up their products, and nobody takes the sums [L2-36]. The
+    score is that of the first 64 elements, divided by 8. No NaN, no error, just another attention. Our oracle
+    computes that one too, and agrees.
 
     The general form has a float for each warp, and a scale from the head size. Threads behind the end of an odd
     head add zeros. It passes at 32, 80, 96 and 128.
@@ -232,8 +234,8 @@ def step_head_size(bench: Workbench) -> None:
 )
 def step_online_softmax(bench: Workbench) -> None:
     """
-    Each thread carries three numbers: the largest score so far, the sum of exponentials `d`, and its own part
-    `acc` of the output.
+    Each thread carries along the largest score so far, the sum of exponentials `d`, and its own part `acc` of
+    the output.
 
     A larger score makes the old numbers too large, all by the same factor. One multiplication mends them. If the
     maximum stays, the factor is one.
@@ -266,9 +268,9 @@ def step_online_softmax(bench: Workbench) -> None:
 @WALKTHROUGH.step("race", title="The barrier that is not there", reads=("cross-warp-reduce",))
 def step_race(bench: Workbench) -> None:
     """
-    Follow the first shared float through two tokens. Thread 0 stores a half sum. Barrier. Thread 0 stores the
-    score over it. Barrier. All read the score. And now the next token: thread 0 stores its half sum *over the
-    score*.
+    Follow the first shared float from one token to the next. Thread 0 stores a half sum. Barrier. Thread 0
+    stores the score over it. Barrier. All read the score. And now the next token: thread 0 stores its half sum
+    *over the score*.
 
     Who says that all have read it by then? Warp 0 has: its lanes had to meet for the shuffles. Warp 1 may be
     anywhere between the barrier and the read. Nothing makes thread 0 wait.
@@ -336,9 +338,9 @@ def step_divide(bench: Workbench) -> None:
     """
     At the end `acc` is divided by `d`, once, and stored. The weights were never normalised on their own.
 
-    There is no tiny number added to `d`, as vLLM's classic kernel does. None is needed: the largest score
-    contributes exp(0) = 1, so `d` is at least one. A lone token gets weight one exactly, and the output is its
-    value, to the bit.
+    vLLM's classic kernel adds a tiny number to its sum [vllm-classic/normalise]. Here nothing is added to `d`,
+    and nothing need be: the largest score contributes exp(0) = 1, so `d` is at least one. A lone token gets
+    weight one exactly, and the output is its value, to the bit.
 
     Except for a sequence of no tokens. Then it is zero by zero, NaN. The engine never asks for that: the length
     is at least one, since the new token was written before.

@@ -29,8 +29,8 @@ def step_lifetime(bench: Workbench) -> None:
     reads 5 lines, and no more.
 
     Two things are not checked. An empty list would be popped all the same, which C++ leaves undefined; with at
-    most 4,096 of 65,536 blocks in use it does not happen. And an entry of −1 that reached the kernel would read
-    32,768 bytes *before* the cache. Our port names both.
+    most 4,096 of 65,536 blocks in use it does not happen [L2-49]. And an entry of −1 that reached the kernel
+    would read 32,768 bytes *before* the cache [L2-50]. Our port names both.
     """
     cache = np.full((2, 2, 16, 1, 64), np.nan, np.float32)
     state = Blocks(num_blocks=2, slots=2, layers=1)
@@ -88,7 +88,7 @@ def step_table_copies(bench: Workbench) -> None:
     kernels before it, in every layer, and that is not in these times. The SIMT machine does not model time: a
     run there has the bytes only.
 
-    Beside it each layer copies the new keys and values, 1,024 bytes at a time.
+    Beside it each layer copies the new keys and values, 1,024 bytes at a time [L2-09].
     """
     blocks, steps = run_bookkeeping([(17, 321), (25, 321)])
     due = [sum((first + step) % 16 == 0 for first in (17, 25)) for step in range(320)]

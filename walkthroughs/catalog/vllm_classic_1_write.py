@@ -16,15 +16,17 @@ WALKTHROUGH = Walkthrough(
     id="vllm-classic",
     title="vLLM's classic kernel, line by line",
     intro="""
-This is the kernel that made PagedAttention known. It left vLLM after release 0.24.0; that release is what
-you read here. On the left stand vLLM's own lines. On the right stands our port, which ran to make this page.
+This is the kernel that made PagedAttention known. It left vLLM after release 0.24.0 [L1-42]; that release is
+what you read here. On the left stand vLLM's own lines. On the right stands our port, which ran to make this
+page.
 
-First the write path: `reshape_and_cache` puts a token's key and value into its slot. Then the launch.
-Then the kernel, in its own order: two passes over the blocks, the keys first, the values second.
-Last comes the second version, v2: a long sequence cut into partitions, and the kernel that merges them.
+First the write path: `reshape_and_cache` puts a token's key and value into its slot [vllm-classic/slots]. Then
+the launch. Then the kernel, in its own order: two passes over the blocks, the keys first, the values second
+[L1-09]. Last comes the second version, v2: a long sequence is cut into partitions, and another kernel merges
+them [L1-29].
 
-The case, unless a step says otherwise: two sequences of 70 and 9 tokens, 4 query heads on 2 KV heads,
-head size 64, blocks of 16 tokens, float16, blocks laid out at random. All unused places hold NaN.
+The case, unless a step says otherwise: two sequences of 70 and 9 tokens, 4 query heads on 2 KV heads, head size
+64, blocks of 16 tokens, float16, blocks laid out at random [vllm-classic/grid]. All unused places hold NaN.
 """,
     source="vllm@0.24.0",
     port="kernels/vllm/classic_v1.py",
@@ -40,8 +42,8 @@ FIRST = "cuda.threadIdx.x == 0"
 @WALKTHROUGH.step("slots", title="A slot names a place", reads=("slot-guard", "slot-split", "slot-formula"), port=CACHE)
 def step_slots(bench: Workbench) -> None:
     """
-    Picture the cache as a street of blocks, each with room for 16 tokens. A slot is a house number in that street.
-    Slot 35 is block 2, place 3: thirty-five is two sixteens and three.
+    Picture the cache as a street of blocks, each with room for 16 tokens. A slot is a house number in that
+    street. Slot 35 is block 2, place 3: 2 × 16 + 3 = 35 [vllm-classic/padded-rows].
 
     Python made the slots beforehand: physical block times block size plus offset. The kernel takes them apart again,
     by one division. One thread block serves one token.
@@ -63,13 +65,13 @@ def step_slots(bench: Workbench) -> None:
 )
 def step_writer_threads(bench: Workbench) -> None:
     """
-    A token's key is a row of numbers: KV head after KV head. Cut it into pieces of 16 bytes. With float16 that is
-    x = 8 numbers a piece. Each thread takes one piece: thread number divided by pieces per head gives the head,
-    the remainder gives the piece.
+    A token's key is a row of numbers: KV head after KV head. Cut it into pieces of 16 bytes. With float16 that
+    is x = 8 numbers a piece [L1-16]. Each thread takes one piece: thread number divided by pieces per head
+    gives the head, the remainder gives the piece.
 
-    The host starts one thread for each piece, but never more than 512. There is no loop that would fetch the rest.
-    A model with 40 KV heads of 128 has 640 pieces. The last 128 have no thread. Eight heads stay unwritten,
-    and nothing reports it. Most models have far fewer KV heads, so few people will ever see it.
+    The host starts one thread for each piece, but never more than 512. There is no loop that would fetch the
+    rest. A model with 40 KV heads of 128 has 640 pieces [C-04]. The last 128 have no thread. Only 32 heads are
+    written, and nothing reports it. Most models have far fewer KV heads, so few people will ever see it.
     """
     head = bench.watch("head_idx", at="head-of-thread", after="head_idx", by=("token_idx", "h_block_idx"))
     piece = bench.watch("h_block", at="head-of-thread", after="h_block", by=("token_idx", "h_block_idx"))
@@ -157,8 +159,8 @@ def step_padded_rows(bench: Workbench) -> None:
 @WALKTHROUGH.step("signature", title="What the kernel is handed", reads=("signature", "v1-entry"))
 def step_signature(bench: Workbench) -> None:
     """
-    Read the list as three groups. What to compute: `q`, `scale`, `alibi_slopes`. Where things lie: `k_cache`,
-    `v_cache`, `block_tables`, `seq_lens`. How far apart: the three strides.
+    Read the list in groups. What to compute: `q`, `scale`, `alibi_slopes`. Where things lie: `k_cache`,
+    `v_cache`, `block_tables`, `seq_lens`. How far apart: the strides.
 
     `q` has one row for each sequence. This kernel serves decoding: one new token a sequence, one query.
 
@@ -186,7 +188,7 @@ def step_grid(bench: Workbench) -> None:
     Do not mix up the two blocks. A **thread block** is a group of threads. A **KV block** is a piece of the cache.
 
     Block size and head size are template parameters: each pair is compiled on its own. vLLM compiled KV blocks
-    of 8, 16 and 32 tokens, and refused every other size. Numba compiles when first called, so our port
+    of 8, 16 and 32 tokens, and refused every other size [L1-28]. Numba compiles when first called, so our port
     could take any; it refuses the same ones.
     """
     head = bench.watch("head_idx", at="gqa-mapping", after="head_idx", by=("seq_idx", "head_idx"), when=FIRST)
@@ -202,11 +204,12 @@ def step_grid(bench: Workbench) -> None:
 @WALKTHROUGH.step("shared-size", title="How much shared memory", reads=("shared-size", "shared-logits"))
 def step_shared_size(bench: Workbench) -> None:
     """
-    The kernel keeps one float for each token of the sequence: its score, later its weight. So the *whole row of scores*
-    does exist, in shared memory. "It never materialises the scores" is said of FlashAttention, and is wrong here.
+    The kernel keeps one float for each token of the sequence: its score, later its weight. So the *whole row of
+    scores* does exist, in shared memory. "It never materialises the scores" is said of FlashAttention, and is
+    wrong here [L1-10].
 
-    At the end the same memory is used again, to add up the warps' results. The host asks for the larger of the two
-    needs. 70 tokens round up to 80: 320 bytes. But two warps' rows of 64 floats need 512 bytes, so 512 it is.
+    At the end the same memory is used again, to add up the warps' results. The host asks for the larger of the
+    two needs. 70 tokens round up to 80 floats. But the rows of two warps are 128 floats, so 128 it is.
 
     This is the limit of v1. A block gets 48 KiB without asking. The query and a small scratch take 160 bytes of that;
     the rest has room for 12,240 tokens and not one KV block more.

@@ -24,14 +24,14 @@ def score_row(seq: int, head: int) -> list[float]:
 @WALKTHROUGH.step("block-ranges", title="Which blocks, which tokens", reads=("partition-exit", "block-ranges"))
 def step_block_ranges(bench: Workbench) -> None:
     """
-    Seventy tokens in blocks of 16: four full blocks and one with six. Round up, five blocks.
+    Seventy tokens in blocks of 16: four full blocks, and one that is not. Round up, five blocks.
 
     The names speak of partitions, since v2 shares this code. There, a thread block takes only 512 tokens of the
-    sequence, and leaves at once if its share begins behind the end. In v1 the partition size is zero, which means: no
-    partitions, take everything from block 0.
+    sequence, and leaves at once if its share begins behind the end [L1-29]. In v1 the partition size is zero,
+    which means: no partitions, take everything from block 0.
 
-    vLLM's own design document calls the partition size the number of tensor-parallel GPUs. That is a slip:
-    it is a number of tokens.
+    vLLM's own design document calls the partition size the number of tensor-parallel GPUs. That is a slip: it
+    is a number of tokens [D-01].
     """
     case = cases.decode_case((70, 1, 16, 17, 32), 2, 2, 32, 16, "float16", seed=4)
     names = ("num_seq_blocks", "end_block_idx", "num_tokens")
@@ -51,7 +51,7 @@ def step_thread_groups(bench: Workbench) -> None:
     Now the sum that makes everything fit: the group as a whole reads x numbers, 16 bytes, in one go. So each of two
     threads reads 8 bytes: a vector of 4 float16 numbers. Group size × vector size = x, for every block size.
 
-    "Each thread reads 16 bytes" is often said. It holds only for blocks of 32.
+    "Each thread reads 16 bytes" is often said. It holds only for blocks of 32 [L1-18].
     """
     for block_size, group in ((8, 4), (16, 2), (32, 1)):
         case = cases.decode_case((5,), 1, 1, 32, block_size, "float16", seed=5)
@@ -90,7 +90,8 @@ def step_q_load(bench: Workbench) -> None:
     Deal the query to the two threads of a group as you deal cards, but four cards at a time: the first thread gets
     elements 0 to 3, the second 4 to 7, the first again 8 to 11. Each thread ends up with every second vector.
 
-    The design document says thread 0 holds elements 0, 2, 4, 6. It is vectors that alternate, not elements.
+    The design document says thread 0 holds elements 0, 2, 4, 6. It is vectors that alternate, not elements
+    [D-03].
 
     All groups need the same query. So the groups load it together, each vector once, into shared memory.
     Then comes the first barrier: no thread may read before all have written.
@@ -121,8 +122,8 @@ def step_block_table(bench: Workbench) -> None:
     Follow the loop. Warp 0 starts at block 0, warp 1 at block 1, and each moves on by four, the number of warps.
     With five blocks, warp 0 comes back for block 4. The others are done.
 
-    The table holds 32-bit numbers. The kernel widens the number to 64 bits at once. Times the block stride,
-    a large cache would overflow 32 bits.
+    The table's numbers have 32 bits, and the kernel widens each to 64 at once [C-06]. In a large cache the
+    product with the block stride needs the room.
 
     What the table holds behind the last used block does not matter. In our case it names a real block full of NaN.
     The loop never gets there.
@@ -145,8 +146,8 @@ def step_block_table(bench: Workbench) -> None:
 @WALKTHROUGH.step("x", title="What x is for", reads=("x-view", "x-packing", "k-address"))
 def step_x(bench: Workbench) -> None:
     """
-    A warp asks memory for something in one breath: 32 threads, 32 addresses. Memory answers in runs.
-    If the addresses lie in one run, the answer is short. If they are scattered, it is long.
+    A warp asks memory for something in one breath: every thread has an address of its own. Memory answers in
+    runs. If the addresses lie in one run, the answer is short. If they are scattered, it is long.
 
     At each moment, the 16 groups of a warp want the *same* piece of 16 *different* tokens. With plain rows these
     pieces would lie a whole head apart, 128 bytes. In the shelf layout they lie side by side.
@@ -210,7 +211,8 @@ def step_k_address(bench: Workbench) -> None:
 @WALKTHROUGH.step("qk-dot", title="One score", reads=("qk-dot", "qk-dot-helper"))
 def step_qk_dot(bench: Workbench) -> None:
     """
-    Each thread of the group multiplies its own vectors. It holds 32 of the 64 products. Now the two halves must meet.
+    Each thread of the group multiplies its own vectors. It holds half of the 64 products. Now the two halves
+    must meet.
 
     They meet by a **shuffle**: a thread reads a register of its neighbour, without any memory. After the exchange
     both threads hold the full sum. With a group of four there would be two exchanges.
@@ -235,11 +237,12 @@ def step_qk_dot(bench: Workbench) -> None:
 @WALKTHROUGH.step("alibi", title="A bias for distance", reads=("alibi",))
 def step_alibi(bench: Workbench) -> None:
     """
-    ALiBi pulls distant tokens down. The newest token gets nothing, the one before it minus one slope,
-    the one before that minus two. In letters: slope × (position − length + 1), added after the scale.
+    ALiBi pulls distant tokens down. The newest token gets nothing, the one before it minus one slope, the one
+    before that minus two. In letters: slope × (position − last position), added after the scale. The last
+    position is the length minus one.
 
-    Leave out the +1 and every score drops by one slope. The softmax does not notice: it only sees differences.
-    So a test on outputs would miss the mistake. We compare the scores.
+    Forget the minus one, and every score drops by one slope. The softmax does not notice: it only sees
+    differences. So a test on outputs would miss the mistake. We compare the scores.
 
     Without slopes vLLM passes a null pointer. Numba has none, so our launcher passes zeros, and the line adds zero.
     """

@@ -18,8 +18,9 @@ LEADS = "lane % NUM_V_VECS_PER_ROW == 0"
 @WALKTHROUGH.step("exp-sum", title="Exponentials, and their sum", reads=("exp-sum", "block-sum"))
 def step_exp_sum(bench: Workbench) -> None:
     """
-    Now all 128 threads walk along the row of scores: thread 0 takes tokens 0, 128, 256, thread 1 takes 1, 129, and
-    so on. Each score is replaced by exp(score − max). The largest becomes exactly one, so the sum is at least one.
+    Now all 128 threads walk along the row of scores. Each begins at the token with its own number, and moves on
+    by 128. Each score is replaced by exp(score − max). The largest becomes exactly one, so the sum is at least
+    one.
 
     `block_sum` adds up across the block, in the shape you know: shuffles in the warp, four numbers in shared memory,
     a barrier, shuffles again. It uses the *second half* of `red_smem`. The first half still holds the maxima,
@@ -44,8 +45,8 @@ def step_normalise(bench: Workbench) -> None:
     """
     One division, then 70 multiplications. From here on shared memory holds finished weights.
 
-    So there is no running maximum, no correction and no division later. The second pass only multiplies and adds.
-    That is the difference from online softmax, which this kernel is often said to be.
+    So there is no running maximum, no correction and no division later. The second pass only multiplies and
+    adds. That is the difference from online softmax, which this kernel is often said to use [L1-11].
 
     A tiny 0.000001 is added to the sum. It guards against dividing by zero when there are no tokens.
     It also means the weights add up to slightly less than one. The kernel is not softmax to the last bit,
@@ -74,10 +75,10 @@ def step_v_rows(bench: Workbench) -> None:
     tokens. Two threads cover a row, so a warp covers 16 rows at a time. With 64 rows, each thread comes back four
     times.
 
-    Thread 0 gets rows 0, 16, 32 and 48. For head size 128 it goes on to 64, 80, 96, 112. The design document lists 0,
-    32, up to 224 there, which would be far outside the head.
+    Thread 0 gets rows 0, 16, 32 and 48. For head size 128 it goes on to 64, 80, 96, 112. The design document
+    lists 0, 32, up to 224 there, which would be far outside the head [D-02].
 
-    Neighbouring threads read neighbouring 16 bytes: a warp reads 512 bytes in one run.
+    Neighbouring threads read neighbouring 16 bytes: a warp reads 512 bytes in one run [L1-20].
     """
     row = bench.watch("row_idx", at="v-address", after="row_idx", by=("i",), when="thread_idx == 0 and block_idx == 0")
     where = bench.watch(
@@ -101,11 +102,11 @@ def step_v_rows(bench: Workbench) -> None:
 @WALKTHROUGH.step("logits-vec", title="Eight weights for eight tokens", reads=("logits-vec",))
 def step_logits_vec(bench: Workbench) -> None:
     """
-    A thread holds 8 tokens of a row, so it needs their 8 weights. It takes them from shared memory.
-    No scores are computed here: the name `logits` is a leftover, they are weights by now.
+    A thread holds 8 tokens of a row, so it needs the weights of these 8 [L1-20]. It takes them from shared
+    memory. No scores are computed here: the name `logits` is a leftover, they are weights by now [L1-12].
 
-    On the way they are rounded to float16, the type of the values. A weight keeps about three digits.
-    This rounding, not the 0.000001, is the larger part of the kernel's error.
+    On the way they are rounded to float16, the type of the values. This rounding, not the 0.000001, is the
+    larger part of the kernel's error [findings/not-bit-equal].
 
     The places behind the end hold zero, thanks to the mask of the first pass.
     """
@@ -166,13 +167,14 @@ def step_tail(bench: Workbench) -> None:
 @WALKTHROUGH.step("accumulate", title="Each warp has a part of the sum", reads=("v-loop", "accumulate", "warp-reduce"))
 def step_accumulate(bench: Workbench) -> None:
     """
-    `accs` has one float for each of the thread's rows. It grows by eight products at a time, block after block.
+    `accs` has one float for each of the thread's rows. It grows by a vector of products at a time, block after
+    block.
 
     Then the two threads of a row exchange their halves by a shuffle. Now a warp holds, for every row of the head,
     the sum over *its own* blocks: warp 0 over blocks 0 and 4, warp 1 over block 1, and so on.
 
-    With float16, vLLM multiplies and adds the eight products as float16 pairs, and widens to float32 only then.
-    Our port does the same.
+    With float16, vLLM multiplies and adds these products as float16 pairs, and widens to float32 only then. Our
+    port does the same.
     """
     acc = bench.watch(
         "acc",

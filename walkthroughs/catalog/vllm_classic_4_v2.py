@@ -91,16 +91,18 @@ def existing(note: npt.NDArray[Any]) -> npt.NDArray[Any]:
 )
 def step_partitions(bench: Workbench) -> None:
     """
-    One sequence of 8,000 tokens, 32 query heads: v1 makes 32 thread blocks of it. A large GPU has room for hundreds.
-    Most of it would stand idle.
+    One long sequence, 32 query heads: v1 makes 32 thread blocks of it, however long it is. A large GPU has room
+    for many more. Most of it would stand idle.
 
     So v2 cuts the sequence into partitions and gives each its own thread block. The grid gets a third axis.
-    vLLM's partitions hold 512 tokens. Here they hold 32, so that 70 tokens make three: 32, 32 and 6.
+    vLLM's partitions hold 512 tokens. Here they hold 32, so that 70 tokens make three: two full ones, and the
+    rest from 64 to 70.
 
-    PARTITION_SIZE counts tokens of one sequence. The design document calls it the number of GPUs. It is not.
+    PARTITION_SIZE counts tokens of one sequence. The design document calls it the number of GPUs. It is not
+    [D-01].
 
-    The third axis must be long enough for the longest sequence that the launch is told of: 128 tokens here,
-    four layers. A thread block whose partition starts behind its sequence's end returns at once.
+    The third axis must be long enough for the longest sequence that the launch is told of. Here it has four
+    layers. A thread block whose partition starts behind its sequence's end returns at once.
     """
     by = ("seq_idx", "cuda.blockIdx.x", "partition_idx")
     begun = bench.watch("seq_len", at="partition-exit", after="seq_len", by=by, when=FIRST)
@@ -173,8 +175,9 @@ def step_v2_single(bench: Workbench) -> None:
     If it is one, the row is finished. The threads copy it and go home. No number is changed, so a short sequence in v2
     gives v1's result to the bit.
 
-    A sequence of no tokens has *no* partition. Zero is not one, so it does not take this way. It goes through the whole
-    merge with nothing in it. There the 0.000001 saves it: zero divided by 0.000001 is zero.
+    A sequence of no tokens has *no* partition. Zero is not one, so it does not take this way. It goes through
+    the whole merge with nothing in it. There the 0.000001 saves it: zero divided by 0.000001 is zero
+    [vllm-classic/epsilon-twice].
     """
     copied = bench.watch("i", at="v2-single-partition", after="out[]", by=("seq_idx", "head_idx", "i"))
     run = split(bench, CASE, copied, merging=True)
@@ -197,8 +200,9 @@ def step_v2_max(bench: Workbench) -> None:
     You know the pattern. Each thread takes a partition, and comes back 128 further on if there are more. Then shuffles
     in the warp, one number for each warp in shared memory, a barrier, shuffles again, a broadcast.
 
-    125 of the 128 threads have no partition. They bring the most negative float, which never wins. It is a finite
-    number. Where minus infinity stands instead, a merge can meet minus infinity *minus* minus infinity, which is NaN.
+    Most of the 128 threads have no partition. They bring the most negative float, which never wins. It is a
+    finite number. Where minus infinity stands instead, a merge can meet minus infinity *minus* minus infinity,
+    which is NaN.
     """
     kept = bench.watch("kept", "shared_max_logits[i]", at="v2-max", after="shared_max_logits[]", by=("head_idx", "i"))
     top = bench.watch("max_logit", at="v2-max", by=("cuda.threadIdx.x",))
@@ -231,9 +235,9 @@ def step_v2_rescale(bench: Workbench) -> None:
 
     Now the sums may be added, and the total is what v1 would have got for the whole sequence.
 
-    Scores 1, 2 in one partition and 5 in the other: the sums are 1.37 and 1. They look alike. But the first must shrink
-    by exp(−3) to 0.068. This is online softmax's correction, made once for each partition instead of once for each
-    block.
+    Scores 1, 2 in one partition and 5 in the other: the sums are 1 + exp(−1) and 1. They look alike. But the
+    first must shrink by exp(−3) to 0.068. This is online softmax's correction, made once for each partition
+    instead of once for each block.
     """
     part = bench.watch("part", "rescaled_exp_sum", at="v2-rescale", after="rescaled_exp_sum", by=("head_idx", "i"))
     total = bench.watch(
@@ -261,9 +265,9 @@ def step_v2_merge(bench: Workbench) -> None:
     Each thread takes one element of the head and walks over the partitions: row times rescaled sum times the inverse of
     the total. Head size 64, so 64 of the 128 threads work.
 
-    Scores 1, 2 and 5 with values 10, 20 and 30. The first partition averages to 17.3, the second to 30. Merged:
-    29.190917. Without the factor it would be 22.67, and a plain mean gives 23.66. Such a mistake still gives plausible
-    numbers, so only a check against the truth finds it.
+    Scores 1, 2 and 5 with values 10, 20 and 30. The first partition averages to something between 10 and 20,
+    the second to 30. Merged: 29.190917. Without the factor, or as a plain mean, it would come out far lower.
+    Such a mistake still gives plausible numbers, so only a check against the truth finds it.
 
     The loop stops at the partitions that exist. Behind them `tmp_out` holds NaN in our case, and a weight of zero would
     not have helped.
@@ -297,9 +301,9 @@ def step_epsilon_twice(bench: Workbench) -> None:
     The tiny number that guards against dividing by zero stands in both kernels. Each partition adds it to its own sum.
     The merge adds it to the total.
 
-    To see it, take values that are all one. Then the output is the sum of the weights, and should be one.
-    Let two tokens be loud, one in each partition of 8, and the other fourteen silent. Each partition's sum is 1,
-    the total is 2.
+    To see it, take values that are all one. Then the output is the sum of the weights, and should be one. Let
+    two tokens be loud, one in each partition of 8, and all others silent. Each partition's sum is 1, the total
+    is 2.
 
     v1 loses half a millionth: 2 / 2.000001. v2 loses one and a half: 1 / 1.000001 in the partition, then
     2 / 2.000001 in the merge. With one partition, nothing is merged, and v2 loses what v1 loses.
@@ -320,16 +324,16 @@ def step_epsilon_twice(bench: Workbench) -> None:
 @WALKTHROUGH.step("v1-or-v2", title="Which of the two?", reads=("v1-op", "v2-op", "partition-size"), port=PORT)
 def step_v1_or_v2(bench: Workbench) -> None:
     """
-    Two kernels instead of one, notes to write and to read: v2 has a price. It pays when v1 would leave the GPU idle.
+    A second kernel, notes to write and to read: v2 has a price. It pays when v1 would leave the GPU idle.
 
-    The rule stood in vLLM's Python. v1, if the longest context is at most 8,192 tokens *and* either there is only one
-    partition, or sequences times query heads exceed 512. Else v2. So "v1 for short, v2 for long" is not quite it:
-    8,000 tokens with a large batch went to v1.
+    The rule stood in vLLM's Python. v1, if the longest context is at most 8,192 tokens *and* either there is
+    only one partition, or sequences times query heads exceed 512. Else v2. So "v1 for short, v2 for long" is
+    not quite it: 8,192 tokens with a large batch went to v1 [L1-31].
 
     Mind the edges. 512 pairs do not exceed 512. And 8,193 tokens go to v2 however large the batch.
 
-    v1 has a hard limit as well: its scores must fit into the 227 KiB of shared memory that a Hopper block can have.
-    v2 needs 2,048 bytes for them, for any length.
+    v1 has a hard limit as well: its scores must fit into the 227 KiB of shared memory that a Hopper block can
+    have [vllm-classic/shared-size]. v2 needs room for 512 of them, whatever the length.
     """
     table = (
         (512, 1, 32, "v1"), (513, 1, 32, "v2"), (8192, 16, 32, "v2"), (8192, 17, 32, "v1"), (8193, 17, 32, "v2"),

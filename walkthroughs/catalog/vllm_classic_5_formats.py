@@ -49,14 +49,14 @@ def bound(narrow: NarrowCase) -> float:
 @WALKTHROUGH.step("bfloat16", title="Sixteen bits, eight of them for size", reads=("logits-vec", "accumulate"))
 def step_bfloat16(bench: Workbench) -> None:
     """
-    Most models run in bfloat16. It is a float32 cut in half: the sign, the exponent, and seven bits of the rest.
-    The range stays. Of the digits, two and a half remain.
+    Most models run in bfloat16. It is a float32 cut in half: the sign, the whole exponent, and what still fits
+    of the rest. So the range stays, and digits go: rounding moves a number by up to 2⁻⁸ of its size.
 
-    No line of the kernel changes. What changes is behind three names: how an element becomes a float32, how a float32
-    becomes an element, and how eight products are added.
+    No line of the kernel changes. What changes is behind a few names: how an element becomes a float32, how a
+    float32 becomes an element, and how products are added.
 
-    Watch the weights. They are float32 in shared memory. On the way to the value pass each is rounded to bfloat16.
-    Float16 would keep three more bits.
+    Watch the weights. They are float32 in shared memory. On the way to the value pass each is rounded to
+    bfloat16. Float16 would keep more bits.
 
     The products are rounded to bfloat16 too. Their sums are not: pairs of products are added in float32. With float16
     vLLM adds the pairs in sixteen bits as well.
@@ -87,9 +87,9 @@ def step_bfloat16(bench: Workbench) -> None:
 @WALKTHROUGH.step("fp8-cache", title="Half the bytes, and a scale", reads=("fp8-read", "x-packing", "k-address"))
 def step_fp8_cache(bench: Workbench) -> None:
     """
-    Decoding is slow because it must read the whole cache. So store less: one byte an element, in the format e4m3.
-    It has four bits of exponent and three of the rest. Its largest number is 448. A scale for the whole cache
-    stretches that range to where the keys are.
+    Decoding is slow because it must read the whole cache. So store less: one byte an element, in the format
+    e4m3. Such a number has few digits, and none is larger than 448 [vllm-classic/fp8-write]. A scale for the
+    whole cache stretches that range to where the keys are.
 
     Sixteen bytes now hold sixteen elements: x is 16. A thread still takes as many elements as before, since that
     number comes from the query's type. They are half the bytes.
@@ -126,7 +126,8 @@ def step_fp8_write(bench: Workbench) -> None:
     The writer does the reverse. It divides each element by the scale and rounds to the nearest code. What is too large
     becomes the largest number, 448, and not an infinity: one loud element does not spoil a row.
 
-    The other fp8, e5m2, has one bit more of exponent and one less of the rest: a coarser grid that reaches 57,344.
+    The other fp8, e5m2, has one bit more of exponent and one less of the rest: a coarser grid that reaches
+    further.
 
     Five tokens, one of them padding; keys of bfloat16, divided by 0.5. One element of a key is set to 1,000. In e4m3 it
     saturates and comes back as 224. In e5m2 it comes back as 1,024, the nearest on that grid.

@@ -18,14 +18,15 @@ WALKTHROUGH = Walkthrough(
     id="vllm-live",
     title="What vLLM runs today",
     intro="""
-The classic kernel is gone. This is what stands in its place at release 0.26.0.
+The classic kernel is gone [L1-42]. This is what stands in its place at release 0.26.0.
 
-On an NVIDIA GPU the FlashAttention backend runs. You read its Python side from the slot of a token to the one fused
-call; behind that call lies compiled code. To see a block-wise loop with your own eyes, you then read the Triton kernel
-that the ROCm backend falls back on. It works as FlashAttention does: one pass, a running maximum, one division.
+On an NVIDIA GPU the FlashAttention backend runs [L1-43]. You read its Python side from the slot of a token to
+the one fused call [L1-45]; behind that call lies compiled code. To see a block-wise loop with your own eyes,
+you then read the Triton kernel that the ROCm backend falls back on. It works as FlashAttention does: one pass,
+a running maximum, one division [vllm-live/one-pass].
 
-The case, unless a step says otherwise: two sequences of 70 and 9 tokens, 4 query heads on 2 KV heads, head size 32,
-blocks of 16 tokens, float16, blocks laid out at random. All unused places hold NaN.
+The case, unless a step says otherwise: two sequences of 70 and 9 tokens, 4 query heads on 2 KV heads, head size
+32, blocks of 16 tokens, float16, blocks laid out at random [vllm-live/group]. All unused places hold NaN.
 """,
     source="vllm@0.26.0",
     port="kernels/vllm/paged_2d.py",
@@ -136,8 +137,8 @@ def step_slots(bench: Workbench) -> None:
     Each request has a row of the block table. Position 16 with blocks of 16: logical block 1, offset 0. The row says
     which physical block that is. Then **slot = block number × block size + offset**. That is the whole formula.
 
-    It runs on the GPU: one program for each request. The table and the positions need not come back to the host.
-    Numbers are widened to 64 bits before the product.
+    It runs on the GPU: one program for each request. The table and the positions need not come back to the
+    host. Numbers are widened before the product, which could overflow in a large cache.
     """
     by = ("req_idx", "offsets")
     block = bench.watch("block_numbers", at="slot-formula", after="block_numbers", by=by)
@@ -261,13 +262,14 @@ def step_split(bench: Workbench) -> None:
 )
 def step_table_travels(bench: Workbench) -> None:
     """
-    Where does the block table enter? Follow one array through five hands.
+    Where does the block table enter? Follow one array from hand to hand.
 
     The model runner puts it into the common metadata, once a step, for all layers. The backend's builder takes it out
     and puts it into its own metadata. Forward, in each layer, reads `attn_metadata.block_table`. And hands it to
     the call. Nobody copies it, nobody changes it.
 
-    The same table serves every layer of its cache group: block 5 means the sixth block of *each* layer's own cache.
+    The same table serves every layer of its cache group: a block number means the same place in *each* layer's
+    own cache [L1-06].
 
     We watch the far end: the physical blocks that the kernel looks up are the entries of the array we started with.
     """

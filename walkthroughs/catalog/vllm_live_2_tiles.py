@@ -69,8 +69,8 @@ def step_group(bench: Workbench) -> None:
     Four query heads, two KV heads: two query heads share each key. The classic kernel gave every query head its own
     thread block, and each fetched the same keys again.
 
-    Here the query heads of one KV head are the rows of one small matrix Q. A tile of keys is fetched once, and all rows
-    use it. With a group of seven, as in Qwen2.5-7B, that is a seventh of the reading.
+    Here the query heads of one KV head are the rows of one small matrix Q. A tile of keys is fetched once, and
+    all rows use it. The larger the group, the more reading that saves.
 
     Triton's matrix product wants at least 16 rows, and powers of two. So it pads the rows and the head, and masks
     the padding. Our threads take real rows only. Where a warp must stay whole, `head_mask` returns.
@@ -100,13 +100,13 @@ def step_table(bench: Workbench) -> None:
     The loop goes over tiles. For each token of a tile the kernel works out its logical block, and looks it up.
     All tokens at once: in Triton the look-up is a vector of loads.
 
-    Why so many look-ups, when a tile is a block? Because it need not be. Some models come with blocks of 544 tokens,
-    and a tile must be a power of two. Then vLLM takes tiles of 32.
+    Why so many look-ups, when a tile is a block? Because it need not be. Some models come with blocks whose
+    size is no power of two, and a tile must be one. Then vLLM takes tiles of 32.
 
-    Take blocks of 48. The second tile holds tokens 32 to 63. Tokens 32 to 47 lie in the first block, 48 to 63 in the
-    next one, which may be anywhere. The look-up by token does not mind.
+    Take blocks of 48. The second tile begins at token 32. Its first half lies in the first block, its second
+    half in the next one, which may be anywhere. The look-up by token does not mind.
 
-    vLLM lets tiles grow to 128 tokens. Ours stop at 32: they have one lane a token, and live in shared memory.
+    vLLM lets tiles grow larger. Ours stop at 32 tokens: they have one lane a token, and live in shared memory.
     """
     by = ("abs_token_idx",)
     only = "seq_idx == 0 and kv_head_idx == 0 and abs_token_idx < seq_len"
@@ -128,8 +128,9 @@ def step_table(bench: Workbench) -> None:
 )
 def step_k_address(bench: Workbench) -> None:
     """
-    This kernel keeps the classic layout: K with x innermost, V with the tokens innermost. The address is the same
-    postal address as before. Block, KV head, piece of 16 bytes, token, place in the piece. Five terms, five strides.
+    This kernel keeps the classic layout: K with x innermost, V with the tokens innermost. The address is the
+    same postal address as before. Block, KV head, piece of 16 bytes, token, place in the piece. Each term has
+    its stride.
 
     V has four: block, KV head, element, token.
 
@@ -161,7 +162,7 @@ def step_tail(bench: Workbench) -> None:
     The classic kernel loaded the tail of V and then zeroed it. This kernel does not load it at all: the mask stands
     in the load, and zero is what a masked load gives. For K and for V.
 
-    Release 0.24.0 had no such mask here; the kernel trusted the scores alone. 0.25.0 put it in.
+    Release 0.24.0 had no such mask here; the kernel trusted the scores alone. 0.25.0 put it in [L1-36].
 
     Seventy tokens end six places into the fifth tile. We look at that tile: six columns of keys, ten of zeros.
     """
@@ -203,8 +204,8 @@ def step_scores(bench: Workbench) -> None:
 @WALKTHROUGH.step("alibi", title="The same bias, the same offset", reads=("alibi",))
 def step_alibi(bench: Workbench) -> None:
     """
-    ALiBi again: slope × (position − length + 1). The kernel writes it as slope × (position − context length), where the
-    context length is the length minus one. It is the same number: zero for the newest token.
+    ALiBi again: slope × (position − last position). The kernel calls the last position the context length: it
+    is the length minus one. It is the same number as before: zero for the newest token.
 
     It is added after the mask. Minus infinity plus a bias is still minus infinity.
     """
@@ -228,7 +229,7 @@ def step_window(bench: Workbench) -> None:
     See what follows for 70 tokens and a window of 20. The first three tiles hold nothing but hidden tokens.
     Their largest score is −10,000, so each gets exp(0) = 1. For a while the sum is 16, 32, 48: pure nonsense.
 
-    Then the first real score arrives, say 0.3. The factor exp(−10,000 − 0.3) is zero, and the nonsense is gone.
+    Then the first real score `s` arrives. The factor exp(−10,000 − `s`) is zero, and the nonsense is gone.
 
     The loop does not skip those tiles. They are read, multiplied and thrown away.
     """

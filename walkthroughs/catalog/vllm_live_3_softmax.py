@@ -106,8 +106,9 @@ def step_divide(bench: Workbench) -> None:
     """
     Now divide the accumulator by L, once. The classic kernel divided its weights before it ever touched a value.
 
-    There is an epsilon again, but it is 1e-10 in place of 1e-6. It is there for an empty sequence: zero divided by
-    1e-10 is zero. For any other L is at least one, and in float32 one plus 1e-10 is one. It leaves no trace.
+    There is an epsilon again, but it is 1e-10 in place of 1e-6 [L1-40]. It is there for an empty sequence: zero
+    divided by it is zero. For any other, L is at least one, and in float32 one plus so little is one. It leaves
+    no trace.
 
     The classic kernel's 1e-6 does leave one. A single token should come out as its own value. Here it does,
     to the last bit. There it came out a millionth too small.
@@ -138,8 +139,8 @@ def step_one_pass(bench: Workbench) -> None:
     **Here**: tile by tile, key and value together, with M, L and acc in between. The block table is read once. For each
     KV head. The shared memory does not grow with the sequence.
 
-    Often the loop of this kernel is told as the classic kernel's story. It is not: that one has no running maximum and
-    rescales nothing. Only the merge of its second version does, once, across partitions.
+    Often the loop of this kernel is told as the classic kernel's story. It is not: that one has no running
+    maximum and rescales nothing. Only the merge of its second version does, once, across partitions [L1-11].
 
     We count look-ups and floats.
     """
@@ -178,7 +179,7 @@ def step_unified(bench: Workbench) -> None:
 
     It also sets the values of hidden tokens to zero. Their weights are zero already, so our port leaves that out.
 
-    70 tokens, a window of 20: the window begins at token 50, in tile 3. Two tiles remain of five.
+    70 tokens, a window of 20: the window begins in tile 3. Two tiles remain of five.
     """
     m = bench.watch("m_j", at="softmax-step", by=ROW, when=LEADER)
     total = bench.watch("L", "L[r]", at="paged-2d-rescale", part=0, by=ROW, when=LEADER)

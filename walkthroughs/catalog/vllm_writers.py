@@ -22,17 +22,20 @@ WALKTHROUGH = Walkthrough(
     id="vllm-writers",
     title="Two writers, and what one of them leaves out",
     intro="""
-Before attention can read a key, somebody must have written it. vLLM 0.26.0 has two kernels for that.
+Before attention can read a key, somebody must have written it. vLLM 0.26.0 has a kernel for each layout of the
+cache [L1-21].
 
-`reshape_and_cache_flash` writes the layout that FlashAttention reads. It runs where vLLM picks that, for instance on
-an RTX 4090. You meet it first: how one kernel serves every memory order, and what a few odd bytes cost.
+`reshape_and_cache_flash` writes the layout that FlashAttention reads. It runs where vLLM picks that, for
+instance on an RTX 4090 [L1-43]. You meet it first: how one kernel serves every memory order
+[vllm-writers/strides], and what a few odd bytes cost [vllm-writers/unaligned].
 
-`reshape_and_cache` writes the layout of the classic kernel. At 0.26.0 it serves AMD GPUs. With many KV heads it leaves
-some of them unwritten. You see that happen, and the loop that repairs it.
+`reshape_and_cache` writes the layout of the classic kernel. At 0.26.0 it serves AMD GPUs [L1-21]. With many KV
+heads it leaves some of them unwritten [C-04]. You see that happen, and the loop that repairs it
+[vllm-writers/stride-loop].
 
-The case, unless a step says otherwise: the newest tokens of seven sequences, each in a block of its own, among nine
-slots of which two are padding; twelve rows; 4 KV heads of 32, blocks of 16, float16. All places without a token hold
-NaN.
+The case, unless a step says otherwise: the newest tokens of seven sequences, each in a block of its own, among
+nine slots of which two are padding; twelve rows; 4 KV heads of 32, blocks of 16, float16 [vllm-writers/slots].
+All places without a token hold NaN.
 """,
     source="vllm@0.26.0",
     port="kernels/vllm/cache_flash.py",
@@ -160,15 +163,16 @@ def step_one_run(bench: Workbench) -> None:
     If a token's heads touched each other in the cache, the thread block could copy them all in one go. The kernel asks
     for it: is the distance from head to head just the size of a head?
 
-    The comments beside this question say that NHD answers yes. At 0.26.0 that is no longer so. Between two heads' keys
-    lie the first head's *values*. The distance is twice the size of a head. So both memory orders take the other
-    branch.
+    The comments beside this question say that NHD answers yes. At 0.26.0 that is no longer so [C-01]. Between
+    two heads' keys lie the first head's *values*. The distance is twice the size of a head. So both memory
+    orders take the other branch.
 
-    When K and V still lay apart, up to 0.25.1, NHD did answer yes. The kernel is older than the layout, and its
-    comments remember the old one.
+    When K and V still lay apart, up to 0.25.1, NHD did answer yes [C-01]. The kernel is older than the layout,
+    and its comments remember the old one.
 
-    In the other branch each warp takes a head. 4 heads of 32 make 128 threads, four warps, a head each. With 40 heads
-    of 128 there are 512 threads, 16 warps, and the loop comes back: warp 0 takes heads 0, 16 and 32. No head is missed.
+    In the other branch each warp takes a head. 4 heads of 32 make 128 threads, four warps, a head each. With 40
+    heads of 128 there are 16 warps, and the loop comes back: warp 0 takes heads 0, 16 and 32. No head is
+    missed.
     """
     answers = []
     for memory in ("NHD", "HND"):
@@ -199,15 +203,15 @@ def step_unaligned(bench: Workbench) -> None:
     """
     A 16-byte load is one instruction, but it must start on a 16-byte line. Miss it, and a GPU stops with an error.
 
-    Head size 46, one head, K and V apart: a row is 92 bytes. Row 0 starts on a line. Row 1 is 12 bytes behind one,
-    row 2 is 8, row 3 is 4, row 4 is on a line again. That is true of the source's row, and of the cache's row, which
-    has another number. So there are three ways.
+    Head size 46, one head, K and V apart: a row is 92 bytes. Row 0 starts on a line. The next rows are 12, 8
+    and 4 bytes behind one, then one is on a line again. That is true of the source's row, and of the cache's
+    row, which has another number. So there are several cases.
 
     Both on a line, and a length of whole vectors: vectors only. Both off by the same: a few single elements up to
     the line, then vectors, then a tail. Off by different amounts: single elements only. No shift would align both.
 
-    An earlier version looked at the source alone. With head size 46 it crashed. Head sizes of 48 and 64 never
-    showed it.
+    An earlier version looked at the source alone. With head size 46 it crashed. A head size of 48 never showed
+    it.
     """
     case = flash_case(17, 1, 46, 16, "float16", seed=34, form="stacked", spread=True)
     line = bench.watch("line", "(key_line + key_src * IN_SIZE) % 16", at="flash-source", by=("token_idx",), when=FIRST)
@@ -248,7 +252,7 @@ def both_alike(case: FlashCase) -> int:
 @WALKTHROUGH.step("scales", title="Eight bits, and a scale", reads=("flash-scales", "flash-head-by-head"))
 def step_scales(bench: Workbench) -> None:
     """
-    A cache of fp8 (here e4m3) halves the memory. Eight bits have few steps, so each element is divided by a scale
+    A cache of fp8 (here e4m3) halves the memory. A byte has few steps, so each element is divided by a scale
     first, to use them well. The reader multiplies it back.
 
     The scale may be one number for all heads, or one a head. The kernel has one expression for both: head times stride,
@@ -294,13 +298,14 @@ def step_unwritten_heads(bench: Workbench) -> None:
     512. The kernel asks whether there is a piece for this thread. It does not ask whether there is a thread for
     every piece.
 
-    40 KV heads of 128 in float16: 16 pieces a head, 640 pieces, 512 threads. Heads 0 to 31 are written. Heads 32 to 39
-    keep what the cache held before, here NaN. There is no error. The attention of those heads is quietly wrong.
+    40 KV heads of 128 in float16: 16 pieces a head, 640 pieces, 512 threads. Heads 0 to 31 are written
+    [findings/unwritten-heads]. Heads 32 to 39 keep what the cache held before, here NaN
+    [findings/unwritten-heads]. There is no error. The attention of those heads is quietly wrong.
 
     64 heads of 128 lose half of them. 32 heads of 256 lose half as well. Models with grouped queries have 8 KV heads or
     so, far below the limit: that is why few people will ever see it.
 
-    Until 0.11.0 the kernel had a loop here. It is gone at 0.11.2, at 0.26.0, and still at 0.33.0.
+    Until 0.11.0 the kernel had a loop here. It is gone at 0.11.2, at 0.26.0, and still at 0.33.0 [C-04].
     """
     for heads, size, written in ((8, 128, 8), (40, 128, 32), (64, 128, 32), (32, 256, 16)):
         case = cases.write_case(1, heads, size, 16, "float16", seed=38, spare_blocks=0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from walkthroughs import evidence
-from walkthroughs.claims import releases, special
+from walkthroughs.claims import releases
 from walkthroughs.claims.arithmetic import evaluate
 from walkthroughs.claims.context import Context
 from walkthroughs.claims.kinds import Kind, Params, words
@@ -67,16 +67,15 @@ def no_record(context: Context, source: str, params: Params) -> Finding:
     return Finding(not with_it, seen)
 
 
-def function(context: Context, source: str, params: Params) -> Finding:
-    """What one of the functions in `special.py` finds."""
-    if params["name"] not in special.FUNCTIONS:
-        raise CheckError(f"special.py has no {params['name']!r}; it has {', '.join(special.FUNCTIONS)}")
-    return special.FUNCTIONS[params["name"]](context)
-
-
 def release(context: Context, source: str, params: Params) -> Finding:
-    """What drift knows of vLLM `at`: whether a `file` is there, or whether a `concept` is as at release `same-as`."""
-    return releases.ask(params)
+    """What drift recorded of vLLM `at`: a `file`, or a `concept`, by itself, `same-as` or `since` another release."""
+    if "file" in params:
+        return releases.has_file(context, params)
+    if "concept" not in params:
+        raise CheckError("a release check asks for a file or a concept")
+    if "since" in params:
+        return releases.changes(context, params)
+    return (releases.same_concept if "same-as" in params else releases.has_concept)(context, params)
 
 
 def _shown(value: Any) -> str:
@@ -89,6 +88,9 @@ RUN_KINDS: dict[str, Kind] = {
     "tool": Kind(tool, frozenset({"row", "tool", "finds"}), frozenset({"row", "tool", "finds"})),
     "sectors": Kind(sectors, frozenset({"row", "fewer-than"}), frozenset({"row", "fewer-than"})),
     "no-record": Kind(no_record, frozenset({"of"}), frozenset({"of"})),
-    "function": Kind(function, frozenset({"name"}), frozenset({"name"})),
-    "release": Kind(release, frozenset({"at", "file", "concept", "same-as", "exists", "same"}), frozenset({"at"})),
+    "release": Kind(
+        release,
+        frozenset({"at", "file", "exists", "concept", "same-as", "same", "since", "came", "went"}),
+        frozenset({"at"}),
+    ),
 }

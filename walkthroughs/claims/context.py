@@ -12,9 +12,10 @@ from typing import Any
 
 from annotate.anchors import Anchor, Files, Library, anchors_of, resolve
 from annotate.concepts import concepts
-from annotate.errors import AnnotateError, SourceUnavailable, UnknownName
+from annotate.errors import AnnotateError, SourceUnavailable
 from annotate.grammar import Tree
-from annotate.sources import open_tree, pins
+from annotate.history import Facts, committed
+from annotate.sources import every_pin, open_tree
 from annotate.spans import Span, spans
 from walkthroughs import evidence, runner
 from walkthroughs.claims.model import CheckError, NotHere, Place, RunRef
@@ -25,7 +26,10 @@ HARDWARE = evidence.EVIDENCE / "hardware.json"
 
 
 class Context:
-    """One look at everything. `open_source` answers the files of a source id or raises an AnnotateError."""
+    """One look at everything. `open_source` answers the files of a source id or raises an AnnotateError.
+
+    `releases` are drift's facts by release number.
+    """
 
     def __init__(
         self,
@@ -33,11 +37,13 @@ class Context:
         *,
         records: Mapping[str, Evidence] | None = None,
         hardware: Mapping[str, Any] | None = None,
+        releases: Mapping[str, Facts] | None = None,
         run: bool = True,
     ) -> None:
         self._open = open_source
         self._given_records = records
         self._given_hardware = hardware
+        self._given_releases = releases
         self._run = run
         self._libraries: dict[str, Library] = {}
         self._files: dict[str, Files] = {}
@@ -45,14 +51,13 @@ class Context:
         self._steps: dict[str, Evidence] = {}
 
     def files(self, source: str) -> Files:
-        """The files of a source. Raises NotHere with the way to get it."""
+        """The files of a source. Raises NotHere with the way to get it, UnknownName for one that is not pinned."""
         if source not in self._files:
             try:
                 self._files[source] = self._open(source)
             except SourceUnavailable as error:
-                raise NotHere(str(error)) from error
-            except UnknownName as error:
-                raise NotHere(f"{source} is not pinned; drift over the releases has to bring it") from error
+                every = ". Every release of drift's: pagewalk fetch --drift" if _is_drifts(source) else ""
+                raise NotHere(f"{error}{every}") from error
         return self._files[source]
 
     def library(self, source: str) -> Library:
@@ -125,6 +130,13 @@ class Context:
             raise NotHere("the hardware record is older than the kernels. Make it again: make hardware-record")
         return data
 
+    @cached_property
+    def releases(self) -> Mapping[str, Facts]:
+        """What drift committed of vLLM's releases, by their number."""
+        if self._given_releases is not None:
+            return self._given_releases
+        return {facts.revision: facts for facts in committed()}
+
 
 def places_meant(source: str, at: str, file: str = "*") -> list[Anchor]:
     """The anchors that `at` stands for: a concept's in that source, or one made of a symbol and a landmark."""
@@ -149,10 +161,14 @@ def recorded_places(source: str, at: str) -> tuple[Place, ...]:
 
 def place_at(source: str, path: str, first: int, last: int) -> Place:
     """Lines of a source with their permanent link; a source that is not pinned has none."""
-    url = pins()[source].link(path, first, last) if source in pins() else ""
+    url = every_pin()[source].link(path, first, last) if source in every_pin() else ""
     return Place(source, path, first, last, url)
 
 
 @cache
 def _committed() -> Mapping[str, Evidence]:
     return evidence.load_committed()
+
+
+def _is_drifts(source: str) -> bool:
+    return source in every_pin() and every_pin()[source].drift

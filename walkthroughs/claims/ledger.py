@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parent
 # In the order in which they are shown.
 FILES = ("lesson-1.toml", "design-document.toml", "lesson-2.toml", "code-comments.toml")
 _NEEDED = frozenset({"says", "truth", "concepts", "expected"})
-_KEYS = _NEEDED | {"condition", "source", "who"} | {role.value for role in Role}
+_KEYS = _NEEDED | {"condition", "source", "who", "of"} | {role.value for role in Role}
 
 
 @cache
@@ -85,6 +85,7 @@ def _claim(name: str, body: Any, group: str, who: str, source: str) -> Claim:
         source=body.get("source", source),
         facts=facts,
         condition=_flat(body.get("condition", "")),
+        of=_flat(body.get("of", "")),
     )
 
 

@@ -62,7 +62,7 @@ class Claim:
     """One claim in our words. `who` says it; `truth` is the right fact; `expected` the ledger's verdict.
 
     `condition` completes `holds if` or says what is not known. `source` is where the facts look unless they say
-    otherwise; `concepts` are ids of the concept table.
+    otherwise; `concepts` are ids of the concept table. `of` names what it is said of, where that is not plain.
     """
 
     id: str
@@ -75,6 +75,7 @@ class Claim:
     source: str
     facts: tuple[Fact, ...]
     condition: str = ""
+    of: str = ""
 
 
 @dataclass(frozen=True)

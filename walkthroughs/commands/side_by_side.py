@@ -17,7 +17,6 @@ from walkthroughs.commands.output import console, notice
 if TYPE_CHECKING:
     from annotate.columns import Column
     from annotate.ideas import Idea
-    from annotate.render import Excerpt
     from annotate.spans import Span
     from walkthroughs.ideas import Appearance, PortLines
 
@@ -93,7 +92,8 @@ def is_here(source: str) -> bool:
 def column(entry: Appearance) -> Column:
     """Return one kernel's column: its upstream lines where the source is here, and its port's."""
     from annotate.columns import Column
-    from annotate.sources import pins
+    from annotate.sources import open_tree, pins
+    from walkthroughs.idea_code import port_excerpts, upstream_excerpts
 
     source = entry.kernel.source
     port = tuple(port_excerpts(entry.port))
@@ -103,59 +103,10 @@ def column(entry: Appearance) -> Column:
     if not entry.upstream:
         return Column(entry.kernel.title, origin, (), port, ("no lines of its own upstream",))
     if is_here(source):
-        return Column(entry.kernel.title, origin, tuple(upstream_excerpts(entry.upstream)), port)
+        upstream = tuple(upstream_excerpts(open_tree(source), entry.upstream))
+        return Column(entry.kernel.title, origin, upstream, port)
     said = (*where(entry.upstream), f"Not here: pagewalk fetch {source}")
     return Column(entry.kernel.title, origin, (), port, said)
-
-
-def upstream_excerpts(found: Sequence[Span]) -> Iterable[Excerpt]:
-    """Return an excerpt for each upstream file, of exactly the lines in `found`. Raises SourceUnavailable."""
-    from annotate.render import excerpt
-    from annotate.sources import open_tree, pins
-    from walkthroughs.site.code import source_ranges, with_inner
-
-    for path in dict.fromkeys(span.path for span in found):
-        source = found[0].source
-        asked = by_concept((span.concept, span.first, span.last) for span in found if span.path == path)
-        yield excerpt(
-            open_tree(source).read(path).decode("utf-8"),
-            with_inner({**source_ranges(source)[path], **asked}, asked),
-            side="upstream",
-            source=source,
-            path=path,
-            language="python" if path.endswith(".py") else "cuda",
-            context=0,
-            licence=pins()[source].licence,
-        )
-
-
-def port_excerpts(found: Sequence[PortLines]) -> Iterable[Excerpt]:
-    """Return an excerpt for each file of ours, of exactly the lines in `found`."""
-    from annotate.regions import is_fence
-    from annotate.render import excerpt
-    from walkthroughs.site.code import OUR_LICENCE, ROOT, port_ranges, with_inner
-
-    for path in dict.fromkeys(lines.path for lines in found):
-        asked = by_concept((lines.concept, lines.first, lines.last) for lines in found if lines.path == path)
-        yield excerpt(
-            (ROOT / path).read_text("utf-8"),
-            with_inner({**port_ranges(path), **asked}, asked),
-            side="port",
-            source="pagewalk",
-            path=path,
-            language="python",
-            context=0,
-            licence=OUR_LICENCE,
-            hide=is_fence,
-        )
-
-
-def by_concept(found: Iterable[tuple[str, int, int]]) -> dict[str, list[tuple[int, int]]]:
-    """Group (concept, first, last) by concept."""
-    ranges: dict[str, list[tuple[int, int]]] = {}
-    for name, first, last in found:
-        ranges.setdefault(name, []).append((first, last))
-    return ranges
 
 
 def where(found: Iterable[Span | PortLines]) -> list[str]:

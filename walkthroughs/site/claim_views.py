@@ -10,6 +10,8 @@ from walkthroughs.claims.model import Fact, Finding, Result, Verdict
 
 from .model import ClaimKind, ClaimView, FactView, Link
 
+# Findings read again what other walkthroughs explain. A claim stands there at the step that decides it, if one does.
+_BY_RUN = ("findings",)
 _KINDS: Mapping[Verdict, ClaimKind] = {
     Verdict.HOLDS: "holds",
     Verdict.HOLDS_IF: "holds-if",
@@ -37,13 +39,14 @@ def view(result: Result) -> ClaimView:
         concepts={name: table[name].title for name in claim.concepts},
         facts=tuple(_fact(fact, found) for fact, found in zip(claim.facts, result.findings, strict=True)),
         message=result.message,
+        of=claim.of,
     )
 
 
 def _fact(fact: Fact, found: Finding) -> FactView:
     links = []
     for place in found.places:
-        pin = sources.pins().get(place.source)
+        pin = sources.every_pin().get(place.source)
         lines = f"line {place.first}" if place.first == place.last else f"lines {place.first} to {place.last}"
         name = f" ({pin.name} {pin.revision})" if pin else ""
         links.append(Link(f"{place.path.rpartition('/')[2]}, {lines}{name}", place.url))
@@ -59,17 +62,23 @@ def _fact(fact: Fact, found: Finding) -> FactView:
 def notes_of(walk: catalog.Walkthrough, results: Iterable[Result]) -> dict[str, list[Result]]:
     """Which step of a walkthrough has which claims: each claim once, where the first of its concepts is read.
 
-    A claim about one project's code does not stand beside the code of the other.
+    Among the findings it stands where it was run instead. Elsewhere a claim about one project's code does not stand
+    beside the code of the other.
     """
     found: dict[str, list[Result]] = {}
     for result in results:
-        at = _home(walk.steps, result)
+        at = (_run_at if walk.id in _BY_RUN else _explained_at)(walk.steps, result)
         if at is not None:
             found.setdefault(at.id, []).append(result)
     return found
 
 
-def _home(steps: Sequence[catalog.Step], result: Result) -> catalog.Step | None:
+def _run_at(steps: Sequence[catalog.Step], result: Result) -> catalog.Step | None:
+    named = {fact.params["step"] for fact in result.claim.facts if fact.check == "step"}
+    return next((step for step in steps if step.id in named), None)
+
+
+def _explained_at(steps: Sequence[catalog.Step], result: Result) -> catalog.Step | None:
     project = result.claim.source.partition("@")[0]
     for concept in result.claim.concepts:
         for step in steps:

@@ -132,23 +132,36 @@ def _link(link: Link, root: str) -> str:
     return f"[{plain(link.label)}]({url})" if link.url else plain(link.label)
 
 
+def with_margin(prose: Sequence[str], notes: Sequence[str]) -> list[str]:
+    """Prose with notes in the margin, or under it where a page has no margin; prose alone if there are no notes."""
+    if not notes:
+        return [*prose]
+    return [
+        '<div class="pw-beside" markdown="1"><div class="pw-columns" markdown="1">',
+        '<div class="pw-prose" markdown="1">',
+        "",
+        *prose,
+        "",
+        "</div>",
+        '<aside class="pw-margin" markdown="1">',
+        "",
+        *notes,
+        "</aside>",
+        "</div></div>",
+        "",
+    ]
+
+
 def note_lines(claims: Sequence[ClaimView], root: str) -> list[str]:
     """What is said of a concept, in short: first what is wrong or holds only if, then the rest by number."""
     lines: list[str] = []
-    for kind, words in (("wrong", "aid, and wrong"), ("holds-if", "Holds only if"), ("failed", "Check failed")):
-        for claim in claims:
-            if claim.kind != kind:
-                continue
-            # A lesson is read by many; a comment stands in one place.
-            often = "Often s" if claim.group.startswith("lesson") else "S"
-            lead = often + words if kind == "wrong" else words
-            condition = f" {label(claim.condition)}" if kind == "holds-if" else ""
-            lines += [
-                f"{ICONS[kind]} **{lead}{condition}:** {label(claim.says)} *In fact:* {label(claim.truth)} "
-                f"({plain(claim.who)}, [{claim.id}]({root}/claims.md#{claim.id}))",
-                f"{{ .pw-claim-note .pw-claim-{kind} }}",
-                "",
-            ]
+    for claim in _pointed(claims):
+        lines += [
+            f"{_lead(claim)} {label(claim.says)} *In fact:* {label(claim.truth)} "
+            f"({plain(claim.who)}, [{claim.id}]({root}/claims.md#{claim.id}))",
+            f"{{ .pw-claim-note .pw-claim-{claim.kind} }}",
+            "",
+        ]
     for kind, lead in (
         ("holds", "Said, and it holds"),
         ("open", "Not decidable here"),
@@ -158,6 +171,32 @@ def note_lines(claims: Sequence[ClaimView], root: str) -> list[str]:
         if ids:
             lines += [f"{ICONS[kind]} {lead}: {', '.join(ids)}", f"{{ .pw-claim-note .pw-claim-{kind} }}", ""]
     return lines
+
+
+def warning_lines(claims: Sequence[ClaimView], root: str) -> list[str]:
+    """Only what is wrong or holds only if, each in one sentence: for the top of a page that says the rest below."""
+    lines: list[str] = []
+    for claim in _pointed(claims):
+        link = f"([{claim.id}]({root}/claims.md#{claim.id}))"
+        lines += [f"{_lead(claim)} {label(claim.says)} {link}", f"{{ .pw-claim-note .pw-claim-{claim.kind} }}", ""]
+    return lines
+
+
+def _pointed(claims: Sequence[ClaimView]) -> list[ClaimView]:
+    """The claims that a reader has to be warned of, the worst first."""
+    return [claim for kind in ("wrong", "holds-if", "failed") for claim in claims if claim.kind == kind]
+
+
+def _lead(claim: ClaimView) -> str:
+    # A lesson is read by many; a comment stands in one place.
+    said = "Often said" if claim.group.startswith("lesson") else "Said"
+    of, there = (f" of {plain(claim.of)}", " there") if claim.of else ("", "")
+    words = {
+        "wrong": f"{said}{of}, and wrong{there}",
+        "holds-if": f"Holds only if {label(claim.condition)}",
+        "failed": "Check failed",
+    }[claim.kind]
+    return f"{ICONS[claim.kind]} **{words}:**"
 
 
 def _capital(text: str) -> str:

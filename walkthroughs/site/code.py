@@ -48,10 +48,10 @@ def names_in(excerpt: render.Excerpt) -> list[str]:
     ]
 
 
-def pane_html(excerpt: render.Excerpt, scope: str) -> str:
+def pane_html(excerpt: render.Excerpt, scope: str, caption: str | None = None) -> str:
     """The pane of an excerpt, told by how many columns all its lines are indented, so that CSS can pull them back."""
     indents = [len(line) - len(line.lstrip(" ")) for line in excerpt.lines.values() if line.strip()]
-    html = render.to_html(excerpt, scope=scope)
+    html = render.to_html(excerpt, scope=scope, caption=caption)
     common = min(indents, default=0)
     return html.replace("<figure ", f'<figure style="--pw-dedent: {common}" ', 1) if common else html
 
@@ -144,7 +144,8 @@ def source_ranges(source: str) -> Mapping[str, Mapping[str, Sequence[Lines]]]:
 
 
 @cache
-def _tree(source: str) -> sources.SourceTree | None:
+def tree_of(source: str) -> sources.SourceTree | None:
+    """A source's fetched copy, opened once a build; None where it is not on this machine."""
     try:
         return sources.open_tree(source)
     except SourceUnavailable:
@@ -154,7 +155,7 @@ def _tree(source: str) -> sources.SourceTree | None:
 def source_figures(source: str, reads: Sequence[str], scope: str, *, context: int = 2) -> Figures:
     """Panes of an upstream source, a file each, with permanent links to the lines that were asked for."""
     pin = sources.pins()[source]
-    tree = _tree(source)
+    tree = tree_of(source)
     html: list[str] = []
     linked: list[str] = []
     links: list[Link] = []

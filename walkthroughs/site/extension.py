@@ -10,7 +10,7 @@ from markdown import Markdown
 from markdown.extensions import Extension
 from markdown.preprocessors import Preprocessor
 
-from . import architecture, claims, drawings, glossary, grid_page, history, render
+from . import architecture, claims, compare, drawings, glossary, grid_page, history, render
 from .directives import Directive, expand
 from .errors import BadDirective
 from .model import SiteData
@@ -44,6 +44,14 @@ def _walkthroughs(at: Directive, data: SiteData, stash: render.Stash) -> list[st
 
 def _concepts(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
     return render.list_lines(data.concepts().values(), at.options.get("folder", "concepts"))
+
+
+def _compares(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return render.list_lines(data.compares().values(), at.options.get("folder", "compare"), "kernels")
+
+
+def _compare(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return compare.lines(data.compare(at.argument()), at.root, stash)
 
 
 def _pair(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
@@ -84,6 +92,8 @@ HANDLERS: Mapping[str, Handler] = {
     "walkthroughs": _walkthroughs,
     "concept": _concept,
     "concepts": _concepts,
+    "compare": _compare,
+    "compares": _compares,
     "pair": _pair,
     "svg": _svg,
     "glossary": _glossary,

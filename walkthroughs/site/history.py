@@ -21,7 +21,7 @@ from walkthroughs import living
 from walkthroughs.step import Step
 
 from .inline import label, plain
-from .model import DriftNote, HistoryView, LaneView, Link, MoveView
+from .model import DriftNote, HistoryView, LaneNote, LaneView, Link, MoveView
 from .render import Stash
 
 # Verdict -> its sign and what it means. The first two are no verdicts: nothing earlier was read, or nothing is there.
@@ -36,6 +36,9 @@ SIGNS: Mapping[str, tuple[str, str]] = {
     "new": ("+", "not in the release before"),
     "unread": ("!", "the parser could not read these lines"),
 }
+# Two thousand cells make poor search results. (The search plugin leaves out everything up to the next closing tag of
+# the same name: hence a section, of which there is no other.)
+_UNSEARCHED = ('<section data-search-exclude markdown="1">', "")
 _BANNER = {"gone": "✕", "part": "◑", "changed": "Δ", "same": "="}
 
 
@@ -96,6 +99,27 @@ def _lines(state: State) -> str:
     return str(state.first) if state.first == state.last else f"{state.first}-{state.last}"
 
 
+def anchor(track: str) -> str:
+    """The id of a lane's row on the history page."""
+    return f"lane-{track.replace('#', '-')}"
+
+
+def lane_note(concept: str, lanes: Mapping[str, Lane] | None = None) -> LaneNote | None:
+    """What became of a concept's pieces, and where its first lane is; None where it is not followed."""
+    lanes = project_lanes() if lanes is None else lanes
+    found = {name: lanes[name] for name, track in tracks().items() if track.concept == concept and name in lanes}
+    if not found:
+        return None
+    first = anchor(next(iter(found)))
+    gone = [lane for lane in found.values() if lane.gone_at]
+    if not gone:
+        newest = max((cell.source for lane in lanes.values() for cell in lane.cells), key=_order)
+        return LaneNote(first, _BANNER["same"], f"vLLM {revision(newest)} has this code.")
+    kind = "gone" if len(gone) == len(found) else "part"
+    what = "This code" if kind == "gone" else f"{len(gone)} of the {len(found)} pieces of this code"
+    return LaneNote(first, _BANNER[kind], f"{what} left vLLM {_when(gone)}.")
+
+
 # -- the page ------------------------------------------------------------
 
 
@@ -124,10 +148,11 @@ def lines(shown: HistoryView, root: str, stash: Stash) -> list[str]:
     for lane in shown.lanes:
         by_file.setdefault(lane.file, []).append(lane)
     for file, lanes in by_file.items():
-        out += ["", f"## `{file}`" if file else "## Nowhere", "", f"| Concept | {head} |", "| --- | --- |"]
+        out += ["", f"## `{file}`" if file else "## Nowhere", "", _said(lanes, shown.releases), "", *_UNSEARCHED]
+        out += [f"| Concept | {head} |", "| --- | --- |"]
         for _, together in groupby(lanes, key=lambda lane: lane.concept):
             out += [_row(lane, root, stash) for lane in together]
-        out.append("")
+        out += ["", "</section>", ""]
     if shown.moves:
         out += ["", "## Where the files moved", ""]
         out += ["| File | From release on |", "| --- | --- |"]
@@ -135,10 +160,22 @@ def lines(shown: HistoryView, root: str, stash: Stash) -> list[str]:
     return [*out, ""]
 
 
+def _said(lanes: Sequence[LaneView], releases: Sequence[str]) -> str:
+    """A file's lanes in a sentence: what the search finds, since the lanes themselves are left out of it."""
+    living = sum(1 for lane in lanes if lane.cells and lane.cells[-1].state is not None)
+    pieces = "1 piece" if len(lanes) == 1 else f"{len(lanes)} pieces"
+    newest = plain(f"vLLM {revision(releases[-1])}")
+    if living == len(lanes):
+        return f"{pieces}, still in {newest}."
+    return f"{pieces}, of which {newest} still has {living}." if living else f"{pieces}, not in {newest} any more."
+
+
 def _row(lane: LaneView, root: str, stash: Stash) -> str:
     part = f" ({lane.number})" if lane.number else ""
     cells = stash(lane_html(lane.cells, lane.title))
-    return f"| [{label(lane.title)}]({root}/concepts/{lane.concept}.md){part} | {cells} |"
+    # The row can be linked to; the id is in the Markdown, where the build's link check sees it.
+    link = f"[{label(lane.title)}]({root}/concepts/{lane.concept}.md){{ #{anchor(lane.track)} }}"
+    return f"| {link}{part} | {cells} |"
 
 
 def _moved(move: MoveView) -> str:

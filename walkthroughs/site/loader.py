@@ -10,14 +10,15 @@ from functools import cache, cached_property
 
 from annotate import concepts, sources, spans
 from annotate.ideas import idea_of
-from walkthroughs import digest, evidence, ideas, runner
+from walkthroughs import digest, evidence, ideas, naming, runner
 from walkthroughs import step as catalog
 from walkthroughs.claims.compute import computed
 
-from . import claim_views, code, history, proof
+from . import claim_views, code, compare_data, history, proof
 from .errors import UnknownPageItem
 from .model import (
     ClaimView,
+    CompareView,
     ConceptView,
     HistoryView,
     KernelRef,
@@ -58,7 +59,7 @@ class ProjectData:
     def walkthroughs(self) -> dict[str, Summary]:
         """Every walkthrough by id, with the first paragraph of its introduction."""
         return {
-            walk.id: Summary(walk.id, walk.title, walk.intro.strip().split("\n\n")[0], len(walk.steps))
+            walk.id: Summary(walk.id, walk.title, naming.without(walk.intro.strip().split("\n\n")[0]), len(walk.steps))
             for walk in self._registry.values()
         }
 
@@ -131,7 +132,17 @@ class ProjectData:
             see_also=tuple(known[other] for other in this.see_also),
             same_idea=_same_idea(name),
             claims=tuple(claim for claim in self.claims().values() if name in claim.concepts),
+            lane=history.lane_note(name),
         )
+
+    def compares(self) -> dict[str, Summary]:
+        """Every idea that has a compare page, by id."""
+        return compare_data.summaries()
+
+    def compare(self, name: str) -> CompareView:
+        """One idea in all its kernels; raises `UnknownPageItem`."""
+        walks = {walk.id: walk.title for walk in self._registry.values()}
+        return compare_data.view(name, self.concepts(), self._readers, walks)
 
     def claims(self) -> dict[str, ClaimView]:
         """Every claim by id, checked once a build."""
@@ -156,7 +167,8 @@ def _same_idea(name: str) -> SameIdea | None:
     """The idea of a concept in all its kernels; None where there is but one."""
     idea = idea_of(name)
     found = ideas.appearances(idea)
-    return SameIdea(idea.title, idea.differs, tuple(map(_kernel_ref, found))) if len(found) > 1 else None
+    page = idea.id if idea.id in compare_data.compared() else ""
+    return SameIdea(idea.title, idea.differs, tuple(map(_kernel_ref, found)), page) if len(found) > 1 else None
 
 
 def _kernel_ref(entry: ideas.Appearance) -> KernelRef:

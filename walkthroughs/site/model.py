@@ -121,7 +121,10 @@ class FactView:
 
 @dataclass(frozen=True, slots=True)
 class ClaimView:
-    """A claim as pages show it. `kind` picks the look and `verdict` says it in words; `concepts` maps id to title."""
+    """A claim as pages show it. `kind` picks the look and `verdict` says it in words; `concepts` maps id to title.
+
+    `of` names what it is said of, where that is not plain.
+    """
 
     id: str
     group: str
@@ -134,6 +137,7 @@ class ClaimView:
     concepts: Mapping[str, str]
     facts: tuple[FactView, ...] = ()
     message: str = ""
+    of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,11 +208,64 @@ class KernelRef:
 
 @dataclass(frozen=True, slots=True)
 class SameIdea:
-    """One idea in all kernels that have it, and how they differ."""
+    """One idea in all kernels that have it, and how they differ; `page` is its compare page (empty: it has none)."""
 
     title: str
     differs: str
     kernels: tuple[KernelRef, ...]
+    page: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelColumn:
+    """One kernel on a compare page.
+
+    `upstream` and `port` are finished HTML figures; `without_upstream` and `without_port` say why there are none;
+    `origin` is its source and revision; `concepts` are the titles, by id, under which it has the idea; `variants` name
+    files of ours that do the same in another form.
+    """
+
+    id: str
+    title: str
+    origin: str
+    concepts: Mapping[str, str]
+    upstream: tuple[str, ...] = ()
+    port: tuple[str, ...] = ()
+    without_upstream: str = ""
+    without_port: str = ""
+    variants: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CompareView:
+    """A compare page: one idea, a column for each kernel that has it.
+
+    `titles` maps every idea that lights up to its title, `pages` those of them that have a page to its path below the
+    site's top; `concepts` are those that are this idea; `steps` those that read them, by their walkthrough's title.
+    """
+
+    id: str
+    title: str
+    says: str
+    differs: str
+    columns: tuple[KernelColumn, ...]
+    titles: Mapping[str, str]
+    pages: Mapping[str, str] = field(default_factory=dict)
+    concepts: tuple[Summary, ...] = ()
+    steps: Mapping[str, tuple[StepRef, ...]] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    note: str = ""
+    before: Summary | None = None
+    after: Summary | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LaneNote:
+    """Where a concept's lanes start on the history page, and what became of them in a few words."""
+
+    anchor: str
+    sign: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +280,7 @@ class ConceptView:
     see_also: tuple[Summary, ...] = ()
     same_idea: SameIdea | None = None
     claims: tuple[ClaimView, ...] = ()
+    lane: LaneNote | None = None
 
 
 class SiteData(Protocol):
@@ -246,6 +304,14 @@ class SiteData(Protocol):
 
     def pair(self, concept: str, source: str) -> Panes:
         """The panes of one concept in one source, for the landing page; raises `UnknownPageItem`."""
+        ...
+
+    def compares(self) -> Mapping[str, Summary]:
+        """Every idea that has a compare page, by id, in the order of the table of ideas."""
+        ...
+
+    def compare(self, name: str) -> CompareView:
+        """One idea in all its kernels; raises `UnknownPageItem`."""
         ...
 
     def history(self) -> HistoryView:

@@ -1,4 +1,4 @@
-"""Writes the committed page stubs: a page a walkthrough, a page a concept, and their two indexes.
+"""Writes the committed page stubs: a page a walkthrough, a concept and an idea to compare, and their indexes.
 
 A stub holds its title, one line for search engines and one directive; a test says when a stub is missing or stale.
 """
@@ -13,13 +13,17 @@ from annotate.files import write_text
 
 from .model import SiteData, Summary
 
-FOLDERS = ("walkthroughs", "concepts")
+FOLDERS = ("walkthroughs", "concepts", "compare")
 _NOTE = "# Written by walkthroughs/site/pages.py; edit the catalog or the concept table instead."
 
 
-def _stub(title: str, body: str) -> str:
+# Columns of code need the whole width of the page.
+_WIDE = "hide: [navigation, toc]\n"
+
+
+def _stub(title: str, body: str, more: str = "") -> str:
     # A JSON string is a YAML string too, whatever the title holds.
-    return f"---\n{_NOTE}\ntitle: {json.dumps(title, ensure_ascii=False)}\n---\n{body}\n"
+    return f"---\n{_NOTE}\ntitle: {json.dumps(title, ensure_ascii=False)}\n{more}---\n{body}\n"
 
 
 def stubs(data: SiteData) -> dict[str, str]:
@@ -35,11 +39,19 @@ def stubs(data: SiteData) -> dict[str, str]:
             "# Concepts\n\nOne page for each idea, with its lines in every source and in every port.\n\n"
             "::: concepts folder=.",
         ),
+        "compare/index.md": _stub(
+            "Compare",
+            "# Compare\n\nOne page for each idea that several kernels have: upstream's lines and ours, kernel beside "
+            "kernel. Lines that do the same light up in all of them.\n\n::: compares folder=.",
+        ),
     }
     entries: Mapping[str, Mapping[str, Summary]] = {"walkthrough": data.walkthroughs(), "concept": data.concepts()}
     for kind, table in entries.items():
         for entry in table.values():
             pages[f"{kind}s/{entry.id}.md"] = _stub(entry.title.replace("`", ""), f"::: {kind} {entry.id} root=..")
+    for entry in data.compares().values():
+        title = f"Compare: {entry.title.replace('`', '')}"
+        pages[f"compare/{entry.id}.md"] = _stub(title, f"::: compare {entry.id} root=..", _WIDE)
     return pages
 
 

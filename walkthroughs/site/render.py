@@ -8,7 +8,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 
-from .claims import note_lines
+from walkthroughs import naming
+
+from .claims import note_lines, warning_lines, with_margin
 from .inline import label, plain
 from .model import Badge, ConceptView, DriftNote, KernelRef, Panes, Row, SameIdea, StepView, Summary, WalkthroughView
 
@@ -145,9 +147,8 @@ def step_lines(step: StepView, root: str, stash: Stash) -> list[str]:
         badge_line(step.badges, root),
         *drift_lines(step.drift, root),
         "",
-        *step.prose.strip().splitlines(),
+        *with_margin([*naming.linked(step.prose.strip().splitlines(), root)], note_lines(step.claims, root)),
         "",
-        *note_lines(step.claims, root),
         *pair_lines(step.panes, step.slug, root, stash, reads),
         stash(table_html(step.rows, step.rows_from)),
         "",
@@ -161,7 +162,7 @@ def walkthrough_lines(view: WalkthroughView, root: str, stash: Stash) -> list[st
     lines = [
         heading(1, view.title, view.id),
         "",
-        *view.intro.strip().splitlines(),
+        *naming.linked(view.intro.strip().splitlines(), root),
         "",
         "Hover over a line, or tap it: the lines that belong to it light up on the other side. "
         "With the keyboard: Tab to a line, Enter keeps it lit, Escape lets go.",
@@ -175,7 +176,11 @@ def walkthrough_lines(view: WalkthroughView, root: str, stash: Stash) -> list[st
 
 def concept_lines(view: ConceptView, root: str, stash: Stash) -> list[str]:
     """A whole concept page."""
-    lines = [heading(1, view.title, view.id), "", *view.summary.strip().splitlines(), ""]
+    said = view.summary.strip().splitlines()
+    if view.lane:
+        at = f"{root}/history.md#{view.lane.anchor}"
+        said += ["", f"{view.lane.sign} {plain(view.lane.text)} [Its lane in the history]({at}).", "{ .pw-hint }"]
+    lines = [heading(1, view.title, view.id), "", *with_margin(said, warning_lines(view.claims, root)), ""]
     if view.panes.upstream or view.panes.port:
         inner = {name: title for name, title in view.panes.titles.items() if name != view.id}
         lines += [heading(2, "In the code", "code"), ""]
@@ -204,10 +209,12 @@ def concept_lines(view: ConceptView, root: str, stash: Stash) -> list[str]:
 def same_idea_lines(idea: SameIdea, page: str, root: str) -> list[str]:
     """Every kernel that has the idea of a concept's page, and how they differ."""
     said = [f"{label(idea.title)}: {label(idea.differs)}", ""] if idea.differs else []
+    beside = f"[All of them side by side]({root}/compare/{idea.page}.md)." if idea.page else ""
     return [
         heading(2, "The same idea in other kernels", "same-idea"),
         "",
         *said,
+        *([beside, ""] if beside else []),
         *(_kernel_line(kernel, page, root) for kernel in idea.kernels),
         "",
         f"In the terminal: `pagewalk read {page}`.",

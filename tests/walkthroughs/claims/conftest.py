@@ -9,6 +9,10 @@ from types import ModuleType
 
 import pytest
 
+from annotate import sources
+from annotate.errors import AnnotateError
+from annotate.sourcetree import SourceTree
+
 
 @pytest.fixture(scope="session")
 def doctored() -> ModuleType:
@@ -21,3 +25,11 @@ def doctored() -> ModuleType:
         sys.modules[name] = module
         spec.loader.exec_module(module)
     return sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def vllm_066() -> SourceTree:
+    try:
+        return sources.open_tree("vllm@0.6.6.post1")
+    except AnnotateError as error:
+        pytest.skip(f"a release of drift's: {error}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from annotate.errors import AnchorAmbiguous, AnchorNotFound
+from annotate.errors import AnchorAmbiguous, AnchorNotFound, UnknownName
 from walkthroughs.claims.checks import constant_value, occurrences
 from walkthroughs.claims.context import Context
 from walkthroughs.claims.dispatch import KINDS, carry_out
@@ -172,10 +172,9 @@ def test_a_source_that_is_not_here_is_unknown_and_says_how_to_get_it(doctored: M
     assert found.places[0].url.endswith("#L333-L338")
 
 
-def test_a_release_that_is_not_pinned_is_unknown() -> None:
-    found = carry_out(Context(), "vllm@0.0.1", "file", {"file": "*"})
-    assert found.value is None
-    assert "not pinned" in found.seen
+def test_a_release_that_is_not_pinned_is_a_mistake() -> None:
+    with pytest.raises(UnknownName, match="no source is called"):
+        carry_out(Context(), "vllm@0.0.1", "file", {"file": "*"})
 
 
 @pytest.mark.parametrize(("tokens", "wanted", "times"), [("a b a b a", "a b", 2), ("a a a", "a a", 2), ("a", "a b", 0)])

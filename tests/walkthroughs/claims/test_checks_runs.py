@@ -1,4 +1,4 @@
-"""The kinds of checks that look at runs: steps, the hardware record, what no record has, other releases."""
+"""The kinds of checks that look at runs: steps, the hardware record, what no record has, arithmetic."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import pytest
 
 from walkthroughs import evidence
 from walkthroughs.claims import context as context_module
-from walkthroughs.claims import releases
 from walkthroughs.claims.context import Context
 from walkthroughs.claims.dispatch import carry_out
-from walkthroughs.claims.model import CheckError, Finding, NotHere, Place
+from walkthroughs.claims.model import CheckError
 from walkthroughs.evidence import Check, Evidence
 
 STEP = "vllm-classic/normalise"
@@ -139,61 +138,3 @@ def test_a_layout_fact_is_an_equation(params: dict[str, Any], value: bool) -> No
     found = carry_out(Context(), "", "layout", params)
     assert found.value is value
     assert found.seen.startswith(params["is"])
-
-
-def test_an_unknown_function_is_a_wrong_check() -> None:
-    with pytest.raises(CheckError, match="sum-decides"):
-        carry_out(Context(), "", "function", {"name": "no-such"})
-
-
-class Drift:
-    """What drift would answer, for one release."""
-
-    def has_file(self, release: str, pattern: str) -> tuple[bool, tuple[Place, ...]]:
-        if release != "0.11.0":
-            raise NotHere("no facts")
-        return pattern == "a.cu", ()
-
-    def digest(self, release: str, concept: str) -> tuple[str | None, tuple[Place, ...]]:
-        if release != "0.11.0":
-            raise NotHere("no facts")
-        return ("other" if concept == "reshape-and-cache" else None), ()
-
-
-@pytest.fixture
-def drift(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(releases, "_known", [*releases._known])
-    releases.register(Drift())
-
-
-def ask(**params: Any) -> Finding:
-    return carry_out(Context(), "", "release", {key.replace("_", "-"): value for key, value in params.items()})
-
-
-def test_two_releases_are_known_by_their_spans() -> None:
-    assert ask(at="0.24.0", concept="write-to-paged-cache", same_as="0.26.0").value is True
-    assert ask(at="0.24.0", concept="flash-forward", same_as="0.26.0").value is False
-    assert ask(at="0.24.0", concept="flash-forward", same_as="0.26.0", same=False).value is True
-    assert ask(at="0.26.0", concept="normalise", exists=False).value is True
-    found = ask(at="0.26.0", concept="slot-guard")
-    assert (found.value, len(found.places)) == (True, 1)
-
-
-def test_other_releases_wait_for_drift() -> None:
-    found = ask(at="0.11.0", concept="reshape-and-cache")
-    assert found.value is None
-    assert "drift" in found.seen
-    assert ask(at="0.25.0", file="*.cu").value is None
-    with pytest.raises(CheckError, match="a file or a concept"):
-        ask(at="0.25.0")
-
-
-@pytest.mark.usefixtures("drift")
-def test_drift_answers_once_it_is_registered() -> None:
-    assert ask(at="0.11.0", file="a.cu").value is True
-    assert ask(at="0.11.0", file="b.cu", exists=False).value is True
-    assert ask(at="0.11.0", concept="reshape-and-cache", same_as="0.26.0", same=False).value is True
-    assert ask(at="0.11.0", concept="normalise", exists=False).value is True
-    # What drift does not know still comes from the spans, or is unknown.
-    assert ask(at="0.24.0", concept="normalise").value is True
-    assert ask(at="0.5.0", file="a.cu").value is None
