@@ -111,20 +111,14 @@ def flash_write(key, value, key_cache, value_cache, slot_mapping, block_size, wi
 
     Only the memory side of `reshape_and_cache_flash`: a strided copy, one element a thread.
     """
-    # region: flash-slot
     token_idx = int64(cuda.blockIdx.x)
     slot_idx = slot_mapping[token_idx]
     if slot_idx < 0:
         return
-    # endregion
-    # region: flash-target
     target = slot_idx // block_size * block_size * width + slot_idx % block_size * width
-    # endregion
-    # region: flash-source
     for i in range(cuda.threadIdx.x, width, cuda.blockDim.x):
         key_cache[target + i] = key[token_idx * width + i]
         value_cache[target + i] = value[token_idx * width + i]
-    # endregion
 
 
 HEADS, HEAD, BLOCKS = 2, 64, 8

@@ -43,7 +43,7 @@ REQUIRED: dict[str, tuple[tuple[str, ...], str]] = {
     "the classic kernel's block offsets": ((f"{VLLM}/block_offsets.py",), "block-table-lookup k-address"),
     "its loads, alone": (
         ("kernels/loads.py",),
-        """block-table-walk block-table-lookup k-address v-table v-address flash-slot flash-source flash-target""",
+        "block-table-walk block-table-lookup k-address v-table v-address",
     ),
     "the classic kernel's fp8": ((f"{VLLM}/dtypes.py",), "fp8-read"),
     "v1": ((f"{VLLM}/classic_v1.py",), "v1-entry v1-launcher shared-size grid block-sizes v1-op"),

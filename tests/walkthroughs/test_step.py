@@ -53,7 +53,7 @@ def test_the_registry_is_ordered_and_whole() -> None:
     assert list(steps()) == [step.id for step in listed]
     assert list(steps().values()) == listed
     assert [step.slug for step in found["vllm-classic"].steps][:3] == ["slots", "writer-threads", "write-keys"]
-    assert found["vllm-classic"].steps[-1].slug == "v1-or-v2"
+    assert found["vllm-classic"].steps[-1].slug == "fp8-write"
 
 
 def test_asking_twice_does_not_register_twice() -> None:
