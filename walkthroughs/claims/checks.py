@@ -151,16 +151,23 @@ def constant(context: Context, source: str, params: Params) -> Finding:
     return Finding(value == params["equals"], f"{value:,}", (place_at(source, span.path, *lines),))
 
 
-def constant_value(tree: Tree, symbol: Symbol, name: str) -> tuple[int, tuple[int, int]]:
-    """The value of a constant of whole numbers and other constants, and its lines. Raises AnchorNotFound."""
+def constant_value(
+    tree: Tree, symbol: Symbol, name: str, within: frozenset[str] = frozenset()
+) -> tuple[int, tuple[int, int]]:
+    """The value of a constant of whole numbers and other constants, and its lines. Raises AnchorNotFound.
+
+    `within` are the constants whose values hang on this one: one that hangs on itself has none.
+    """
     items = [i for i in outline(tree, symbol) if i.kind in ("decl", "assign") and name in i.names]
-    if not items:
+    if not items or name in within:
         raise AnchorNotFound(f"{tree.path} {symbol.name}", f"constant {name}", [])
     item = items[0]
-    expression = " ".join(tree.tokens(item.first, item.last)).partition("=")[2].partition(";")[0]
+    text = " ".join(tree.tokens(item.first, item.last))
+    # One declaration may make several constants.
+    expression = (text.partition(f" {name} = ")[2] or text.partition("=")[2]).partition(";")[0].partition(" , ")[0]
     expression = re.sub(r"sizeof \( \w+ \)", "2", re.sub(r"(?<=\d)[uUlLfF]+\b", "", expression)).replace("/", "//")
     inner = set(re.findall(r"[A-Za-z_]\w*", expression))
-    values = {other: constant_value(tree, symbol, other)[0] for other in inner}
+    values = {other: constant_value(tree, symbol, other, within | {name})[0] for other in inner}
     return evaluate(expression, values), (item.first, item.last)
 
 

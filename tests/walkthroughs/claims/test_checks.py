@@ -190,6 +190,20 @@ def test_a_constant_that_is_computed_by_a_call_has_no_value(doctored: ModuleType
         constant_value(tree, tree.symbols[0], "A")
 
 
+@pytest.mark.parametrize(("name", "value"), [("A", 1), ("B", 6), ("C", 7), ("D", 1)])
+def test_one_declaration_may_make_several_constants(doctored: ModuleType, name: str, value: int) -> None:
+    files = {"a.cu": "constexpr int A = 1, B = 2 * 3, C = A + B;\nconstexpr int D = A;\n"}
+    tree = Context(doctored.opener({SOURCE: doctored.Files(files)})).tree(SOURCE, "a.cu")
+    assert constant_value(tree, tree.symbols[0], name)[0] == value
+
+
+@pytest.mark.parametrize("text", ["constexpr int A = A + 1;\n", "constexpr int A = B, B = A;\n"])
+def test_a_constant_that_hangs_on_itself_has_no_value(doctored: ModuleType, text: str) -> None:
+    tree = Context(doctored.opener({SOURCE: doctored.Files({"a.cu": text})})).tree(SOURCE, "a.cu")
+    with pytest.raises(AnchorNotFound, match="constant A"):
+        constant_value(tree, tree.symbols[0], "A")
+
+
 def test_the_table_of_kinds_is_consistent() -> None:
     for name, kind in KINDS.items():
         assert kind.needs <= kind.takes, name
