@@ -43,9 +43,9 @@ site: setup  ## the same, without serving: the pages are in site/
 browser:
 	@bash tests/browser/setup_browser.sh
 
-# The releases that the tests read again, of the fourteen that drift knows: about 126 MB on top of what the site needs.
+# The releases that the tests read again, of the fourteen that drift knows: about 146 MB on top of what the site needs.
 # Without a network what is in the cache will do; a test that misses one says so.
-DRIFT_TESTED := vllm@0.6.6.post1 vllm@0.22.1 vllm@0.25.0 vllm@0.33.0
+DRIFT_TESTED := vllm@0.6.6.post1 vllm@0.9.2 vllm@0.11.0 vllm@0.22.1 vllm@0.25.0 vllm@0.33.0
 
 test: setup browser  ## prove everything: checks and tests, with real sources and a real browser
 	$(BIN)/pagewalk fetch

@@ -153,7 +153,7 @@ def survey(
 
     def tree_of(pin: Pin) -> SourceTree:
         if pin.id not in trees:
-            trees[pin.id] = opened(pin)
+            trees[pin.id] = opened(pin).followed()
         return trees[pin.id]
 
     origins = Origins(lambda source: tree_of(pin_of(source)), chosen)

@@ -14,7 +14,7 @@ import re
 import shutil
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -31,7 +31,8 @@ class Pin:
     """One pinned source. `digest` is `sha256:...` of the archive or `git:...` of the commit; `size` is in
     bytes.
 
-    `files` are globs of what is kept, `permalink` a template with `{path}`. An `optional` pin may be missing.
+    `files` are globs of what is kept, and so are those `beside` them, where drift looks for nothing. `permalink` is a
+    template with `{path}`. An `optional` pin may be missing.
     `drift`: only drift looks into it, and the site does without. `pinned` is False for a release whose digest
     the package index named just now.
     """
@@ -49,9 +50,14 @@ class Pin:
     optional: bool = False
     drift: bool = False
     pinned: bool = True
+    beside: tuple[str, ...] = ()
 
     def wants(self, path: str) -> bool:
         """Whether a path (below the top folder, with forward slashes) is one of those kept."""
+        return any(_pattern(glob).fullmatch(path) for glob in (*self.files, *self.beside))
+
+    def follows(self, path: str) -> bool:
+        """Whether drift looks into a path."""
         return any(_pattern(glob).fullmatch(path) for glob in self.files)
 
     def link(self, path: str, first: int | None = None, last: int | None = None) -> str:
@@ -76,7 +82,9 @@ def every_pin() -> Mapping[str, Pin]:
     found = {}
     for name, body in table.items():
         for entry in body["pin"]:
-            found[entry["id"]] = Pin(name=name, files=tuple(body["files"]), **entry)
+            found[entry["id"]] = Pin(
+                name=name, files=tuple(body["files"]), beside=tuple(body.get("beside", ())), **entry
+            )
     for name, body in table.items():
         for entry in body.get("drift", {}).get("releases", ()):
             pin = release_pin(name, **entry)
@@ -167,6 +175,11 @@ class SourceTree:
             raise DigestMismatch(f"{self.pin.id} {path} in the cache", self.digests[path], found)
         return data
 
+    def followed(self) -> SourceTree:
+        """Return the part of it that drift looks into."""
+        kept = {path: digest for path, digest in self.digests.items() if self.pin.follows(path)}
+        return replace(self, digests=MappingProxyType(kept))
+
     def permalink(self, path: str, first: int | None = None, last: int | None = None) -> str:
         """Return the permanent link of a file or of its lines. Raises RangeOutside for lines it has not."""
         if first is not None and path in self.digests:
@@ -200,7 +213,7 @@ def opened(pin: Pin, cache_folder: Path) -> SourceTree:
     if (manifest.get("schema"), manifest.get("digest"), manifest.get("globs")) != (
         SCHEMA,
         pin.digest,
-        [*pin.files],
+        [*pin.files, *pin.beside],
     ):
         raise SourceUnavailable(pin.id, "what was fetched belongs to another pin or another choice of files")
     files = manifest["files"]
@@ -222,7 +235,7 @@ def install(pin: Pin, staged: Path, cache_folder: Path, *, marked_copy: bool) ->
         "schema": SCHEMA,
         "pin": pin.id,
         "digest": pin.digest,
-        "globs": [*pin.files],
+        "globs": [*pin.files, *pin.beside],
         "marked_copy": marked_copy,
         "files": dict(sorted(files.items())),
     }

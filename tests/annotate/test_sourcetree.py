@@ -215,3 +215,12 @@ def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert cache_dir(tmp_path) == tmp_path
     monkeypatch.delenv("PAGEWALK_CACHE")
     assert cache_dir().name == "pagewalk"
+
+
+def test_what_is_kept_beside_is_not_followed() -> None:
+    pin = dataclasses.replace(PIN, files=("src/*.cu",), beside=("docs/*.md",))
+    assert [pin.wants(path) for path in ("src/a.cu", "docs/a.md", "a.py")] == [True, True, False]
+    assert [pin.follows(path) for path in ("src/a.cu", "docs/a.md")] == [True, False]
+    tree = SourceTree(pin, Path("nowhere"), False, {"src/a.cu": "1", "docs/a.md": "2"})
+    assert tree.followed().paths() == ("src/a.cu",)
+    assert tree.paths() == ("src/a.cu", "docs/a.md")
