@@ -116,7 +116,9 @@ def _heads(tree: Tree, symbol: Symbol) -> Iterator[Item]:
     if tree.language == "python" and colon is not None:
         last = colon.end_point.row + 1
     first = span(outer)[0] if symbol.kind == "file" else symbol.first
-    yield Item("signature", (), first, last, outer.start_byte, body.start_byte, outer)
+    # With comment lines above it, it begins before the node: it is not inside `def`.
+    start = outer.start_byte - (first < span(outer)[0])
+    yield Item("signature", (), first, last, start, body.start_byte, outer)
     if outer != inner or first != span(inner)[0]:
         yield Item("signature", (), span(inner)[0], last, inner.start_byte, body.start_byte, inner)
 
