@@ -196,8 +196,10 @@ def paged_attention_kernel(
             # region: qk-dot
             qk = scale * qk_dot(q_vecs, thread_group_offset, k_vecs)
             # region: alibi
-            # float32() keeps Numba from widening int times float32 to float64.
-            qk += alibi_slope * float32(token_idx - seq_len + 1) if alibi_slope != 0 else float32(0)
+            # float32() keeps Numba from widening int times float32 to float64. Rounded before the sum: merged into
+            # one fma, a far token's bias (57,600 tokens times a slope near one) would move the last bit of the score.
+            bias = libdevice.fmul_rn(alibi_slope, float32(token_idx - seq_len + 1))
+            qk += bias if alibi_slope != 0 else float32(0)
             # endregion
             # endregion
 

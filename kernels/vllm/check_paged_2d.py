@@ -8,22 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from numba import float32
+from numba.types import float16
+
 from kernels import layout
 from kernels.errors import ArgumentError
 from kernels.kernel import MAX_SHARED_BYTES
-from kernels.vllm.check import SCALAR_TYPES, shape
+from kernels.vllm.check import kind, shape
 
-__all__ = ["SCALAR_TYPES", "decode_2d", "shape", "shared", "strided", "table", "threads"]
+__all__ = ["SCALAR_TYPES", "decode_2d", "kind", "shape", "shared", "table", "threads"]
 
-
-def strided(name: str, array: Any, want: tuple[int | None, ...], dtypes: tuple[str, ...]) -> None:
-    """Shape (None: any size) and dtype of an array that may have any strides; raises ArgumentError."""
-    got = tuple(array.shape)
-    if len(got) != len(want) or any(w is not None and w != g for w, g in zip(want, got, strict=True)):
-        must = ", ".join("any" if w is None else str(w) for w in want)
-        raise ArgumentError(f"{name}.shape", got, f"must be ({must})")
-    if str(array.dtype) not in dtypes:
-        raise ArgumentError(f"{name}.dtype", array.dtype, f"must be {' or '.join(dtypes)}")
+SCALAR_TYPES = {"float32": float32, "float16": float16}
+"""What the 2d kernel reads and writes, by the dtype's name; it knows no bfloat16 and no fp8 cache."""
 
 
 def table(block_table: Any, seq_lens: Any, num_blocks: int, block_size: int) -> None:
@@ -59,11 +55,11 @@ def decode_2d(
     num_tokens, num_query_heads, head_size = query.shape
     dtype = (str(query.dtype),)
     shape("output", output, (num_tokens, num_query_heads, head_size), dtype)
-    strided("value_cache", value_cache, (None, None, head_size, None), dtype)
+    kind("value_cache", value_cache, (None, None, head_size, None), dtype)
     num_blocks, num_kv_heads, _, block_size = value_cache.shape
     if num_query_heads % num_kv_heads:
         raise ArgumentError("value_cache.shape", value_cache.shape, f"KV heads must divide the {num_query_heads} heads")
-    strided("key_cache", key_cache, (num_blocks, num_kv_heads, None, block_size, None), dtype)
+    kind("key_cache", key_cache, (num_blocks, num_kv_heads, None, block_size, None), dtype)
     if key_cache.shape[2] * key_cache.shape[4] != head_size:
         raise ArgumentError("key_cache.shape", key_cache.shape, f"axes 2 and 4 must make the head size, {head_size}")
     shape("seq_lens", seq_lens, (None,), ("int32",))

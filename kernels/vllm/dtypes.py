@@ -25,8 +25,10 @@ from kernels.numbers import (
 
 SCALAR_TYPES = {"float32": float32, "float16": float16, "uint16": uint16}
 """What holds a query, a new key or value, and an output, by the dtype's name; uint16 holds bfloat16."""
-CACHE_DTYPES = ("auto", "fp8", "fp8_e4m3", "fp8_e5m2")
-"""`kv_cache_dtype`: auto keeps the scalar type; fp8 is fp8_e4m3."""
+FP8 = {"fp8": "fp8_e4m3", "fp8_e4m3": "fp8_e4m3", "fp8_e5m2": "fp8_e5m2"}
+"""The number format (`kernels.numbers`) behind each `kv_cache_dtype` but auto."""
+CACHE_DTYPES = ("auto", *FP8)
+"""`kv_cache_dtype`: auto keeps the scalar type."""
 
 # Template parameters: `specialise` puts the real values in their place.
 to_float = from_float = float32

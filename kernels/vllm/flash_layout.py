@@ -91,7 +91,7 @@ def split(kv_cache: Any, head_size: int) -> tuple[Any, Any]:
 
     kv_cache: the logical shape, in any memory order. Raises ArgumentError where the last axis is not two heads wide.
     """
-    check.strided("kv_cache", kv_cache, (None, None, None, 2 * head_size), DTYPES)
+    check.kind("kv_cache", kv_cache, (None, None, None, 2 * head_size), DTYPES)
     tokens_first = kv_cache.swapaxes(1, 2)
     return tokens_first[..., :head_size], tokens_first[..., head_size:]
 
@@ -159,7 +159,7 @@ def gather_kv(
     seq_len, num_kv_heads, head_size = key.shape
     dtype = (str(key.dtype),)
     check.shape("value", value, (seq_len, num_kv_heads, head_size), dtype)
-    check.strided("kv_cache", kv_cache, (None, num_kv_heads, None, 2 * head_size), dtype)
+    check.kind("kv_cache", kv_cache, (None, num_kv_heads, None, 2 * head_size), dtype)
     if not 1 <= head_size <= MAX_HEAD_SIZE:
         raise ArgumentError("key.shape", key.shape, f"head size must be 1 to {MAX_HEAD_SIZE}: a thread an element")
     if strides(kv_cache)[3] != 1:

@@ -18,6 +18,7 @@ from kernels.errors import ArgumentError
 from kernels.kernel import Backend
 from kernels.numbers import decode, encode
 from kernels.vllm import cache, cache_flash, classic_v1, classic_v2
+from kernels.vllm.dtypes import FP8
 from kernels.vllm.strided import gpu_array
 
 STORAGE = {
@@ -28,7 +29,6 @@ STORAGE = {
 """What NumPy and Numba have no type for, and what holds its codes."""
 SPELLINGS = {"float16": "auto", "bfloat16": "auto", "fp8_ds_mla": "fp8"}
 """Other names that vLLM takes for a `kv_cache_dtype`."""
-FP8 = {"fp8": "fp8_e4m3", "fp8_e4m3": "fp8_e4m3", "fp8_e5m2": "fp8_e5m2"}
 
 
 def paged_attention_v1(

@@ -205,6 +205,7 @@ def test_the_valid_arguments_are_accepted() -> None:
         ({"output": np.zeros((2, 4, 32), np.float16)}, "output.dtype"),
         ({"output": np.zeros((2, 4, 64), np.float32)[..., ::2]}, "output.strides"),
         ({"query": np.zeros((2, 4, 32))}, "query.dtype"),
+        ({"query": np.zeros((2, 4, 32), np.uint16)}, "query.dtype"),
         ({"query": np.zeros((2, 3, 32), np.float32), "output": np.zeros((2, 3, 32), np.float32)}, "3 heads"),
         ({"key_cache": np.zeros((6, 2, 8, 8, 4), np.float32)}, "key_cache.shape"),
         ({"key_cache": np.zeros((6, 2, 4, 16, 4), np.float32)}, "must make the head size, 32"),
