@@ -38,7 +38,7 @@ class Recorder:
 
     `threads`: linear numbers in the block or (x, y, z); `blocks`: linear numbers in the grid or (x, y, z). `limit`:
     events to keep; those behind are counted, and the trace says so. `contents`: global arrays of at most so many
-    elements are kept as they are at launch. A run of several launches: the first is recorded, the others counted.
+    elements are kept as they are at launch. Of a run of several launches the `nth` is recorded, the others counted.
     """
 
     def __init__(
@@ -48,14 +48,18 @@ class Recorder:
         *,
         limit: int = LIMIT,
         contents: int = CONTENTS,
+        nth: int = 1,
     ) -> None:
         if limit < 1:
             raise TraceError(f"limit = {limit}: at least one event must fit")
+        if nth < 1:
+            raise TraceError(f"nth = {nth}: launches count from 1")
         self.asked = tuple(threads), tuple(blocks)
         if not all(self.asked):
             raise TraceError("threads and blocks: name at least one of each")
         self.limit = limit
         self.contents = contents
+        self.nth = nth
         self.outer: Any = None  # the trace function of a debugger or of coverage, if there is one
         self.launches = 0
         self.total = 0
@@ -67,7 +71,7 @@ class Recorder:
     def attach(self, machine: Machine) -> None:
         """A launch begins; raises TraceError for a thread or block outside it."""
         self.launches += 1
-        if self.launches > 1:
+        if self.launches != self.nth:
             return
         self.chosen = _linear("thread", self.asked[0], machine.block), _linear("block", self.asked[1], machine.grid)
         self.outer = sys.gettrace()
@@ -114,6 +118,8 @@ class Recorder:
     def trace(self, case: str = "") -> Trace:
         """What was recorded; raises TraceError where nothing was launched."""
         if self._machine is None:
+            if self.launches:
+                raise TraceError(f"nth = {self.nth}: the run made {self.launches} launch{'es' * (self.launches > 1)}")
             raise TraceError("nothing was recorded: no launch on the SIMT machine had this recorder")
         files: dict[str, int] = {}
         functions = []

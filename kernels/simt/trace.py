@@ -224,7 +224,7 @@ class Trace:
     truncated: Truncated | None = None
     case: str = ""
     launches: int = 1
-    """Launches that the run made; the first is the one recorded."""
+    """Launches that the run made; one of them is recorded, by default the first."""
 
     def __len__(self) -> int:
         return len(self.events)

@@ -73,6 +73,9 @@ class Block(click.ParamType):  # type: ignore[type-arg]
 )
 @click.option("--case", "case_name", metavar="CASE", help="One of the kernel's small cases.")
 @click.option("--schedule", default="in-order", show_default=True, help="in-order, reversed, random:SEED, ...")
+@click.option(
+    "--launch", "nth", type=click.IntRange(min=1), default=1, show_default=True, help="Where the case makes several."
+)
 @click.option("--limit", type=click.IntRange(min=1), default=50_000, show_default=True, help="Events to keep.")
 @click.option("--max-bytes", type=click.IntRange(min=1), default=8 << 20, show_default=True, help="Size of the file.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the trace as JSON.")
@@ -84,6 +87,7 @@ def trace_command(
     blocks: tuple[Any, ...],
     case_name: str | None,
     schedule: str,
+    nth: int,
     limit: int,
     max_bytes: int,
     output: Path | None,
@@ -108,13 +112,16 @@ def trace_command(
     error: Exception | None = None
     try:
         Schedule.parse(schedule)
-        recorder = Recorder(threads, blocks, limit=limit)
+        recorder = Recorder(threads, blocks, limit=limit, nth=nth)
         case.run(Backend("sim", schedule, tracer=recorder))
     except (TraceError, BadLaunch) as wrong:
         raise click.UsageError(str(wrong)) from wrong
     except SimtError as failed:
         error = failed
-    trace = recorder.trace(case.name)
+    try:
+        trace = recorder.trace(case.name)
+    except TraceError as wrong:
+        raise click.UsageError(str(wrong)) from wrong
     if output is not None:
         from kernels.simt.trace_json import dump, load
 
@@ -125,7 +132,7 @@ def trace_command(
     if trace.truncated is not None:
         notice(f"truncated: {trace.truncated}")
     if trace.launches > 1:
-        notice(f"{trace.launches} launches were made, the first is recorded")
+        notice(f"{trace.launches} launches were made, number {nth} is recorded")
     if as_json:
         emit_json("traces", [_row(kernel, trace, output, error)])
     elif output is None:

@@ -185,6 +185,30 @@ def test_the_first_of_several_launches_is_recorded_and_the_others_are_counted():
     assert len(recorder.trace()) == 6
 
 
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_another_launch_can_be_recorded_instead(nth):
+    def kernel(a):
+        a[0] += 1
+
+    recorder = Recorder([0], nth=nth)
+    a = np.zeros(1)
+    for _ in range(3):
+        launch(kernel, 1, 1, (a,), tracer=recorder)
+    assert a[0] == 3
+    trace = recorder.trace()
+    assert trace.launches == 3
+    assert [event.value.data for event in trace.events if event.kind == "write"] == [nth]
+
+
+def test_a_launch_that_was_not_made_is_named():
+    with pytest.raises(TraceError, match="nth = 0: launches count from 1"):
+        Recorder([0], nth=0)
+    recorder = Recorder([0], nth=2)
+    launch(lambda a: None, 1, 1, (np.zeros(1),), tracer=recorder)
+    with pytest.raises(TraceError, match="nth = 2: the run made 1 launch"):
+        recorder.trace()
+
+
 def test_only_the_machine_can_be_traced():
     with pytest.raises(BackendUnavailable, match="only the SIMT machine"):
         Backend("cuda", tracer=Recorder([0]))

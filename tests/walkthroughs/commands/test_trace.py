@@ -97,6 +97,13 @@ def test_several_blocks_another_case_and_schedule(trace, tmp_path):
     assert (found.case, found.schedule) == ("grouped", "reversed")
 
 
+def test_the_second_launch_of_v2_is_its_reduce_kernel(trace, tmp_path):
+    path = tmp_path / "t.json"
+    assert trace("classic-v2", "--launch", "2", "-o", str(path)).returncode == 0
+    found = Trace.from_json(path.read_text("utf-8"))
+    assert (found.kernel, found.launches) == ("paged_attention_v2_reduce_kernel", 2)
+
+
 @pytest.mark.parametrize(("option", "by"), [(("--limit", "100"), "events"), (("--max-bytes", "6000"), "bytes")])
 def test_a_cut_is_said_on_stderr_and_in_the_file(trace, tmp_path, json_rows, option, by):
     path = tmp_path / "t.json"
@@ -126,6 +133,7 @@ def test_a_cut_is_said_on_stderr_and_in_the_file(trace, tmp_path, json_rows, opt
         (("classic-v1", "--block", "x"), "give one block"),
         (("classic-v1", "--schedule", "sideways"), "must be in-order, reversed"),
         (("classic-v1", "--limit", "0"), "--limit"),
+        (("classic-v1", "--launch", "2"), "nth = 2: the run made 1 launch"),
         ((), "Missing argument"),
     ],
 )
