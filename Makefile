@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 GPU_STAMP := $(VENV)/.gpu-extra
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help setup gpu-extra serve site browser test check format gpu-records hardware-record grid-record bench drift bench-drift
+.PHONY: help setup gpu-extra serve site browser test check format gpu-records hardware-record grid-record bench bench-player drift bench-drift
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,8 +78,9 @@ define on_gpu_machine
 	fi
 endef
 
-gpu-records:  ## run every step on this machine's GPU and write docs/evidence/
+gpu-records:  ## run every step on this machine's GPU, compile every kernel there, and write docs/evidence/
 	$(call on_gpu_machine,walkthroughs.records)
+	$(call on_gpu_machine,walkthroughs.machine_code)
 
 hardware-record:  ## hold the SIMT machine's verdicts against compute-sanitizer and ncu on this machine's GPU
 	$(call on_gpu_machine,walkthroughs.hardware)
@@ -87,5 +88,9 @@ hardware-record:  ## hold the SIMT machine's verdicts against compute-sanitizer 
 grid-record:  ## run the ops over vLLM's test parameters and our matrix on this machine's GPU
 	$(call on_gpu_machine,walkthroughs.grid)
 
-bench:  ## measure the ports on this machine's GPU
+bench:  ## measure the ports on this machine's GPU, and the browser's player where there is a site and a Chromium
 	$(call on_gpu_machine,kernels.bench)
+	@if [ -d site ] && [ -x $(BIN)/python ]; then $(MAKE) --no-print-directory bench-player || true; fi
+
+bench-player:  ## measure the browser's player on the built site: first use, frames a second
+	$(BIN)/python -m walkthroughs.player_bench

@@ -36,12 +36,12 @@ def test_each_command_has_help_that_begins_as_the_list_says(run_cli: RunCli, com
     assert done.returncode == 0
     text = " ".join(done.stdout.split())
     assert COMMANDS[command][1].removesuffix(".") in text
-    assert "--json" in text or command == "site"
+    assert "--json" in text or command in ("export", "site")
 
 
-@pytest.mark.parametrize("command", ["build", "serve"])
-def test_each_site_command_has_json(run_cli: RunCli, command: str) -> None:
-    assert "--json" in run_cli("site", command, "--help").stdout
+@pytest.mark.parametrize("command", ["export notebook", "export site", "export tour", "site build", "site serve"])
+def test_each_command_of_a_group_has_json(run_cli: RunCli, command: str) -> None:
+    assert "--json" in run_cli(*command.split(), "--help").stdout
 
 
 def test_help_imports_no_heavy_library() -> None:
@@ -90,6 +90,11 @@ def test_version(run_cli: RunCli) -> None:
         (["run", "vllm-classic/signatur"], "vllm-classic/signature"),
         (["run", "--all", "--backend", "tpu"], "tpu"),
         (["run", "--all", "--jobs", "0"], "0"),
+        (["export"], "Usage"),
+        (["export", "tour", "vllm-clasic"], "vllm-classic"),
+        (["export", "tour", "--source", "vllm@0.24"], "vllm@0.24.0"),
+        (["export", "tour", "paged-reference"], "paged-reference"),
+        (["export", "notebook", "finding", "--no-run"], "findings"),
         (["site"], "Usage"),
         (["site", "serve", "--port", "70000"], "70000"),
     ],

@@ -21,9 +21,12 @@ COMMANDS = {
     "read": ("read", "Show one concept: upstream lines and the port's, side by side."),
     "list": ("steps", "List the walkthroughs and their steps."),
     "run": ("steps", "Run steps and check what they observe."),
+    "walk": ("walk", "Step through a walkthrough: code, values, the warp and the pool."),
     "trace": ("trace", "Record chosen threads of a kernel, line by line."),
+    "layout": ("layout", "Say where an element of the KV cache lies, and which lane loads it."),
     "sanitize": ("sanitize", "Look for races, bad accesses and bank conflicts in a kernel."),
     "claims": ("claims", "Check the claims and show their verdicts."),
+    "export": ("export", "Take it along: tours for an editor, notebooks, the site on a stick."),
     "site": ("site", "Build the site, or serve it."),
 }
 

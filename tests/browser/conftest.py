@@ -73,11 +73,18 @@ def watching() -> Callable[[Browser, str], AbstractContextManager[OpenPage]]:
 
 
 @pytest.fixture(scope="session")
-def address(chromium: str, sample: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("browser")
-    docs, site = folder / "docs", folder / "site"
-    docs.mkdir()
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the made-up site; `address` builds into it."""
+    site = tmp_path_factory.mktemp("browser") / "site"
     site.mkdir()
+    return site
+
+
+@pytest.fixture(scope="session")
+def address(chromium: str, sample: ModuleType, built: Path) -> Iterator[str]:
+    site = built
+    docs = site.parent / "docs"
+    docs.mkdir()
     with serve(site) as url:
         # Instant navigation believes the site map, which holds the address that the site was built for.
         sample.build(docs, site, site_url=url)

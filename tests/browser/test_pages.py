@@ -23,6 +23,7 @@ ALL_PAGES = [
     "compare/",
     "compare/toy-loop/",
     "compare/toy-write/",
+    "layout/",
     "history/",
     "claims/",
 ]

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from annotate import render
-from walkthroughs.site import pages
+from walkthroughs import step as catalog
+from walkthroughs.site import code, pages, player
 from walkthroughs.site.errors import UnknownPageItem
 from walkthroughs.site.model import (
     Badge,
@@ -19,6 +22,7 @@ from walkthroughs.site.model import (
     CompareView,
     ConceptView,
     FactView,
+    FilmView,
     HistoryView,
     KernelColumn,
     Link,
@@ -29,6 +33,7 @@ from walkthroughs.site.model import (
     Summary,
     WalkthroughView,
 )
+from walkthroughs.stepper import film_files, films
 
 ROOT = Path(__file__).resolve().parents[2]
 TITLES = {
@@ -206,14 +211,38 @@ WALKTHROUGHS = {
     ),
 }
 
+# Of the real project, to be stepped through: two steps of one film, and one of another.
+PLAYED = ("vllm-classic/block-table", "vllm-classic/qk-max", "vllm-classic/write-keys")
+FILMS = ("classic-v1", "classic-v2-reduce", "reshape-and-cache", "copy-blocks")
+
+
+@cache
+def played() -> WalkthroughView:
+    """Real steps with their panes and players; the records are made up."""
+    steps = [_played(catalog.get(name)) for name in PLAYED]
+    return WalkthroughView("gamma", "Gamma", "Real steps.", tuple(steps))
+
+
+def _played(real: Any) -> StepView:
+    clip = films.clip_of(real)
+    assert clip is not None
+    left = code.source_figures(real.source, real.reads, real.slug)
+    panes = code.panes([left], code.own_figures(code.files_of_port(real.port), real.reads, real.slug))
+    view = step("gamma", real.slug, real.title, [SIM], real.reads)
+    # No chips: their concepts have no pages here.
+    return replace(view, reads=(), panes=panes, player=player.step_view(clip, real.slug))
+
 
 class SampleData:
     """The made-up site's content."""
 
     def walkthroughs(self) -> dict[str, Summary]:
-        return {w.id: Summary(w.id, w.title, w.intro, len(w.steps)) for w in WALKTHROUGHS.values()}
+        shown = [*WALKTHROUGHS.values(), played()]
+        return {w.id: Summary(w.id, w.title, w.intro, len(w.steps)) for w in shown}
 
     def walkthrough(self, name: str) -> WalkthroughView:
+        if name == "gamma":
+            return played()
         if name not in WALKTHROUGHS:
             raise UnknownPageItem("walkthrough", name, WALKTHROUGHS)
         return WALKTHROUGHS[name]
@@ -248,6 +277,14 @@ class SampleData:
     def claims(self) -> dict[str, ClaimView]:
         return CLAIMS
 
+    def films(self) -> dict[str, Summary]:
+        return {name: entry for name, entry in player.film_summaries().items() if name in FILMS}
+
+    def film(self, name: str) -> FilmView:
+        if name not in FILMS:
+            raise UnknownPageItem("film", name, FILMS)
+        return player.film_view(name, [StepRef("gamma", s.slug, s.title) for s in played().steps])
+
     def pair(self, concept: str, source: str) -> Panes:
         left, right = {concept: LEFT_SPANS[concept]}, {concept: RIGHT_SPANS[concept]}
         return figures(concept, left, right)
@@ -264,26 +301,39 @@ INDEX = """\
 
 def write_docs(docs: Path) -> None:
     """Fill a docs folder with the sample's pages and the real assets."""
-    shutil.copytree(ROOT / "docs" / "assets", docs / "assets")
+    shutil.copytree(ROOT / "docs" / "assets", docs / "assets", ignore=shutil.ignore_patterns("films"))
+    film_files.write_all(docs / "assets" / "films", {name: films.film(name) for name in FILMS})
     for name in ("mental-model.md", "how-we-know.md"):
         shutil.copy(ROOT / "docs" / name, docs / name)
     (docs / "index.md").write_text(INDEX, "utf-8")
+    # Up to the part that links to the real site's concepts.
+    layout = (ROOT / "docs" / "layout.md").read_text("utf-8").split("## What is proven")[0]
+    (docs / "layout.md").write_text(layout, "utf-8")
     (docs / "history.md").write_text("# History\n\n::: history root=.\n", "utf-8")
     (docs / "claims.md").write_text("# Claims\n\n::: claims root=.\n", "utf-8")
     pages.write_all(docs, SampleData())
 
 
-def config(docs: Path, site: Path, **changes: Any) -> Any:
-    """The project's own mkdocs configuration, over the sample's pages."""
+def config(docs: Path, site: Path, *, base: Path = ROOT / "mkdocs.yml", **changes: Any) -> Any:
+    """The project's own mkdocs configuration, or one that is laid over it (`base`), over the sample's pages."""
     from mkdocs.config import load_config
 
-    settings = load_config(str(ROOT / "mkdocs.yml"), docs_dir=str(docs), site_dir=str(site), strict=True, **changes)
+    settings = load_config(str(base), docs_dir=str(docs), site_dir=str(site), strict=True, **changes)
     settings.nav = [
         "index.md",
         "mental-model.md",
-        {"Walkthroughs": ["walkthroughs/index.md", "walkthroughs/alpha.md", "walkthroughs/beta.md"]},
+        {
+            "Walkthroughs": [
+                "walkthroughs/index.md",
+                "walkthroughs/alpha.md",
+                "walkthroughs/beta.md",
+                "walkthroughs/gamma.md",
+            ]
+        },
+        "play/index.md",
         "concepts/index.md",
         "compare/index.md",
+        "layout.md",
         "history.md",
         "claims.md",
         "how-we-know.md",

@@ -33,6 +33,8 @@ def check_ids_and_links(site: Path) -> int:
             address, anchor = urldefrag(str(link["href"]))
             if urlsplit(address).scheme or path.name == "404.html":
                 continue
+            # A query is a page's own state, such as the layout explorer's.
+            address = address.partition("?")[0]
             target = path if not address else (path.parent / unquote(address)).resolve()
             target = target / "index.html" if target.is_dir() else target
             assert target.is_file(), f"{path}: {link['href']}"

@@ -55,12 +55,17 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
             "::: concept toy-loop root=..",
             "::: compare toy-product root=..",
             "::: compares",
+            "::: player copy-blocks root=..",
+            "::: films",
             "::: pair toy-lookup toy@1",
             "::: svg block-table What it shows",
             "::: glossary",
             "::: architecture",
             "::: history",
             "::: claims",
+            "::: machine gather root=..",
+            "::: machines",
+            "::: layout",
         ]
     )
     page, _ = convert(text, WithGlossary())
@@ -71,7 +76,14 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
     assert page.select_one("article#T-1")
     assert len(page.select("article.pw-kernel")) == 3
     assert page.select_one("a[href='compare/toy-product.md']")
+    assert page.select_one("pagewalk-player[film=copy-blocks] details[open]")
+    assert page.select_one("a[href='play/classic-v1.md']")
+    assert page.select_one(".pw-machine .pw-listing-sass")
+    assert page.select_one("a[href='k-load.md']")
+    assert page.select_one("pagewalk-layout")
     assert set(HANDLERS) == {
+        "machine",
+        "machines",
         "compare",
         "compares",
         "walkthrough",
@@ -85,6 +97,9 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
         "ops-grid",
         "history",
         "claims",
+        "player",
+        "films",
+        "layout",
     }
 
 

@@ -14,7 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_stubs_are_written_once_and_then_left_alone(sample: ModuleType, tmp_path: Path) -> None:
     data = sample.SampleData()
     first = pages.write_all(tmp_path, data)
-    assert len(first) == 3 + len(data.walkthroughs()) + len(data.concepts()) + len(data.compares())
+    tables = (data.walkthroughs(), data.concepts(), data.compares(), data.films())
+    assert len(first) == sum(1 + len(table) for table in tables), "one each, and an index for each kind"
     assert sorted(first) == sorted(tmp_path.rglob("*.md"))
     assert pages.write_all(tmp_path, data) == []
     assert pages.outdated(tmp_path, data) == []
@@ -55,8 +56,9 @@ def test_an_index_links_inside_its_own_folder(sample: ModuleType, name: str) -> 
     assert f"::: {directive} folder=." in pages.stubs(sample.SampleData())[f"{name}/index.md"]
 
 
-def test_only_compare_pages_take_the_room_of_the_menu(sample: ModuleType) -> None:
+def test_only_pages_of_code_alone_take_the_room_of_the_menu(sample: ModuleType) -> None:
     for path, text in pages.stubs(sample.SampleData()).items():
         head = yaml.safe_load(text.split("---")[1])
-        wide = path.startswith("compare/") and path != "compare/index.md"
+        folder, name = path.split("/")
+        wide = folder in ("compare", "play") and name != "index.md"
         assert head.get("hide") == (["navigation", "toc"] if wide else None), path

@@ -6,7 +6,7 @@ is not there, the pane says so and links to the lines.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,6 +24,7 @@ OWN_COPY = "The upstream lines come from a copy of your own, which was not check
 NAME_CLASSES = ("n", "nf", "nc")
 Lines = tuple[int, int]
 Found = Mapping[str, Sequence[Lines]]
+Stash = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,16 @@ def _trimmed(lines: Sequence[str], first: int, last: int) -> Lines:
     """A range without the blank lines at its ends, which the formatter puts between a region's code and its fence."""
     full = [number for number in range(first, last + 1) if lines[number - 1].strip()]
     return (full[0], full[-1]) if full else (first, last)
+
+
+@cache
+def _file_lines(path: str) -> tuple[str, ...]:
+    return tuple((ROOT / path).read_text("utf-8").split("\n"))
+
+
+def line_of(path: str, number: int) -> str:
+    """A line of one of our files, without its indentation; "" for a path that is none of ours."""
+    return _file_lines(path)[number - 1].strip() if (ROOT / path).is_file() else ""
 
 
 @cache

@@ -10,7 +10,19 @@ from markdown import Markdown
 from markdown.extensions import Extension
 from markdown.preprocessors import Preprocessor
 
-from . import architecture, claims, compare, drawings, glossary, grid_page, history, render
+from . import (
+    architecture,
+    claims,
+    compare,
+    drawings,
+    glossary,
+    grid_page,
+    history,
+    layout_page,
+    machine_page,
+    player,
+    render,
+)
 from .directives import Directive, expand
 from .errors import BadDirective
 from .model import SiteData
@@ -62,6 +74,14 @@ def _pair(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
     return render.pair_lines(panes, words[0], at.root, stash, panes.titles)
 
 
+def _film(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return player.film_lines(data.film(at.argument()), at.root, stash)
+
+
+def _films(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return render.list_lines(data.films().values(), at.options.get("folder", "play"))
+
+
 def _svg(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
     name, _, caption = at.text.partition(" ")
     return ["", stash(drawings.drawing_html(name, caption)), ""]
@@ -83,8 +103,20 @@ def _ops_grid(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
     return grid_page.project_lines()
 
 
+def _machine(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return machine_page.page_lines(at.argument(), at.root, stash)
+
+
+def _machines(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return machine_page.index_lines()
+
+
 def _claims(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
     return claims.page_lines(data.claims().values(), at.root, stash)
+
+
+def _layout(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return layout_page.lines(stash)
 
 
 HANDLERS: Mapping[str, Handler] = {
@@ -95,12 +127,17 @@ HANDLERS: Mapping[str, Handler] = {
     "compare": _compare,
     "compares": _compares,
     "pair": _pair,
+    "player": _film,
+    "films": _films,
     "svg": _svg,
     "glossary": _glossary,
     "history": _history,
     "architecture": _architecture,
     "ops-grid": _ops_grid,
     "claims": _claims,
+    "layout": _layout,
+    "machine": _machine,
+    "machines": _machines,
 }
 
 

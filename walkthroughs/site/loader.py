@@ -13,13 +13,15 @@ from annotate.ideas import idea_of
 from walkthroughs import digest, evidence, ideas, naming, runner
 from walkthroughs import step as catalog
 from walkthroughs.claims.compute import computed
+from walkthroughs.stepper import films
 
-from . import claim_views, code, compare_data, history, proof
+from . import claim_views, code, compare_data, history, player, proof
 from .errors import UnknownPageItem
 from .model import (
     ClaimView,
     CompareView,
     ConceptView,
+    FilmView,
     HistoryView,
     KernelRef,
     Link,
@@ -101,7 +103,24 @@ class ProjectData:
             record=shown.record,
             drift=history.note(step),
             claims=claims,
+            player=player.step_view(clip, step.slug) if (clip := films.clip_of(step)) else None,
         )
+
+    def films(self) -> dict[str, Summary]:
+        """Every film by id."""
+        return player.film_summaries()
+
+    def film(self, name: str) -> FilmView:
+        """One film with its code and the steps that show it; raises `UnknownPageItem`."""
+        if name not in films.films():
+            raise UnknownPageItem("film", name, films.films())
+        return player.film_view(name, self._film_steps.get(name, ()))
+
+    @cached_property
+    def _film_steps(self) -> Mapping[str, list[StepRef]]:
+        steps = [step for walk in self._registry.values() for step in walk.steps]
+        refs = {step.id: StepRef(step.walkthrough, step.slug, step.title) for step in steps}
+        return player.films_of_steps({step.id: films.clip_of(step) for step in steps}, refs)
 
     def concepts(self) -> dict[str, Summary]:
         """Every concept by id, grouped by the file in which its first source has it."""

@@ -141,6 +141,31 @@ class ClaimView:
 
 
 @dataclass(frozen=True, slots=True)
+class MomentRow:
+    """One moment of a recorded run, for a table: its number, the port's line with its text, and what it did."""
+
+    moment: int
+    line: int
+    text: str
+    did: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlayerView:
+    """A player on a page: the film, the heading that its links name, the scope of its panes, and a few moments as rows.
+
+    `start` is the event where it opens, None for the first; `concepts` are those of its step, marked on the track.
+    """
+
+    film: str
+    anchor: str
+    scope: str
+    start: int | None
+    concepts: tuple[str, ...]
+    rows: tuple[MomentRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StepView:
     """One step as its page shows it; `rows_from` says where the values were observed."""
 
@@ -156,6 +181,7 @@ class StepView:
     record: tuple[tuple[str, str], ...] = ()
     drift: DriftNote | None = None
     claims: tuple[ClaimView, ...] = ()
+    player: PlayerView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +215,18 @@ class StepRef:
     walkthrough: str
     slug: str
     title: str
+
+
+@dataclass(frozen=True, slots=True)
+class FilmView:
+    """A film's own page: the whole port beside upstream, the player, and the steps that show it."""
+
+    id: str
+    title: str
+    case: str
+    panes: Panes
+    player: PlayerView
+    steps: tuple[StepRef, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +354,14 @@ class SiteData(Protocol):
 
     def history(self) -> HistoryView:
         """What became of the anchored code from release to release."""
+        ...
+
+    def films(self) -> Mapping[str, Summary]:
+        """Every film by id, in the order in which a reader meets the kernels."""
+        ...
+
+    def film(self, name: str) -> FilmView:
+        """One film; raises `UnknownPageItem`."""
         ...
 
     def claims(self) -> Mapping[str, ClaimView]:

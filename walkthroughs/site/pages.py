@@ -1,4 +1,4 @@
-"""Writes the committed page stubs: a page a walkthrough, a concept and an idea to compare, and their indexes.
+"""Writes the committed page stubs: a page a walkthrough, a concept, an idea to compare and a film, and their indexes.
 
 A stub holds its title, one line for search engines and one directive; a test says when a stub is missing or stale.
 """
@@ -11,9 +11,11 @@ from pathlib import Path
 
 from annotate.files import write_text
 
+from . import machine_page
 from .model import SiteData, Summary
 
-FOLDERS = ("walkthroughs", "concepts", "compare")
+FOLDERS = ("walkthroughs", "concepts", "compare", "play")
+OWN_FOLDERS = (*FOLDERS, machine_page.FOLDER)
 _NOTE = "# Written by walkthroughs/site/pages.py; edit the catalog or the concept table instead."
 
 
@@ -45,6 +47,11 @@ def stubs(data: SiteData) -> dict[str, str]:
             "kernel. Lines that do the same light up in all of them.\n\n::: compares folder=.",
         ),
     }
+    pages["play/index.md"] = _stub(
+        "Play",
+        "# Play\n\nA recorded run of each kernel, to step through: its code on both sides, the block table and the "
+        "pool, the lanes of a warp, and every value.\n\n::: films folder=.",
+    )
     entries: Mapping[str, Mapping[str, Summary]] = {"walkthrough": data.walkthroughs(), "concept": data.concepts()}
     for kind, table in entries.items():
         for entry in table.values():
@@ -52,20 +59,23 @@ def stubs(data: SiteData) -> dict[str, str]:
     for entry in data.compares().values():
         title = f"Compare: {entry.title.replace('`', '')}"
         pages[f"compare/{entry.id}.md"] = _stub(title, f"::: compare {entry.id} root=..", _WIDE)
+    for entry in data.films().values():
+        pages[f"play/{entry.id}.md"] = _stub(f"Play: {entry.id}", f"::: player {entry.id} root=..", _WIDE)
     return pages
 
 
 def outdated(docs_dir: Path, data: SiteData | None = None) -> list[Path]:
     """The stubs that are missing, differ from what they should be, or belong to nothing any more."""
-    wanted = {docs_dir / name: text for name, text in stubs(data or _project()).items()}
+    wanted = _wanted(docs_dir, data)
     wrong = [path for path, text in wanted.items() if not path.is_file() or path.read_text("utf-8") != text]
-    extra = [path for folder in FOLDERS for path in (docs_dir / folder).glob("*.md") if path not in wanted]
+    folders = FOLDERS if data else OWN_FOLDERS
+    extra = [path for folder in folders for path in (docs_dir / folder).glob("*.md") if path not in wanted]
     return sorted([*wrong, *extra])
 
 
 def write_all(docs_dir: Path, data: SiteData | None = None) -> list[Path]:
     """Write every stub that is outdated and delete those that belong to nothing; answers the paths touched."""
-    texts = {docs_dir / name: text for name, text in stubs(data or _project()).items()}
+    texts = _wanted(docs_dir, data)
     changed = outdated(docs_dir, data)
     for path in changed:
         if path in texts:
@@ -73,6 +83,12 @@ def write_all(docs_dir: Path, data: SiteData | None = None) -> list[Path]:
         else:
             path.unlink()
     return changed
+
+
+def _wanted(docs_dir: Path, data: SiteData | None) -> dict[Path, str]:
+    """Every stub's text; the kernels' machine code belongs to the project alone, whatever content is shown."""
+    texts = stubs(data) if data else {**stubs(_project()), **machine_page.stubs()}
+    return {docs_dir / name: text for name, text in texts.items()}
 
 
 def _project() -> SiteData:

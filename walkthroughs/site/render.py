@@ -13,6 +13,7 @@ from walkthroughs import naming
 from .claims import note_lines, warning_lines, with_margin
 from .inline import label, plain
 from .model import Badge, ConceptView, DriftNote, KernelRef, Panes, Row, SameIdea, StepView, Summary, WalkthroughView
+from .player import player_html
 
 Stash = Callable[[str], str]
 
@@ -110,10 +111,16 @@ def _permalink_line(panes: Panes) -> str:
 
 
 def pair_lines(
-    panes: Panes, scope: str, root: str, stash: Stash, chips: Mapping[str, str], chips_name: str = "Concepts"
+    panes: Panes,
+    scope: str,
+    root: str,
+    stash: Stash,
+    chips: Mapping[str, str],
+    chips_name: str = "Concepts",
+    after: Sequence[str] = (),
 ) -> list[str]:
-    """A pair of panes with its concepts and permanent links under it."""
-    lines = [stash(pair_html(panes, scope)), ""]
+    """A pair of panes with its concepts and permanent links under it; `after` stands right behind the panes."""
+    lines = [stash(pair_html(panes, scope)), "", *after]
     if chips:
         lines += [f"{chips_name}: {chip_line(chips, root, scope)}", "{ .pw-chips }", ""]
     if panes.permalinks:
@@ -140,6 +147,7 @@ def drift_lines(found: DriftNote | None, root: str) -> list[str]:
 def step_lines(step: StepView, root: str, stash: Stash) -> list[str]:
     """One step: heading, badges, prose, panes, evidence, concepts, permanent links."""
     reads = {name: step.panes.titles[name] for name in step.reads if name in step.panes.titles}
+    player = [stash(player_html(step.player)), ""] if step.player else []
     return [
         "",
         heading(2, step.title, f"step-{step.slug}"),
@@ -149,12 +157,22 @@ def step_lines(step: StepView, root: str, stash: Stash) -> list[str]:
         "",
         *with_margin([*naming.linked(step.prose.strip().splitlines(), root)], note_lines(step.claims, root)),
         "",
-        *pair_lines(step.panes, step.slug, root, stash, reads),
+        *pair_lines(step.panes, step.slug, root, stash, reads, after=player),
         stash(table_html(step.rows, step.rows_from)),
         "",
         *([stash(names_html(step.panes.names)), ""] if step.panes.names else []),
         *([stash(record_html(step.record)), ""] if step.record else []),
     ]
+
+
+# Once a page, not once a step: a page of 38 steps is heavy enough. Where steps can be run, live.js takes it away.
+LIVE_NOTE = (
+    '<details class="pw-fold pw-live-note" data-search-exclude><summary>The values here are recorded; run the steps '
+    "yourself</summary><p>Every table shows what an earlier run observed. On your own machine each step has a Run "
+    "button: it runs here and now, on your GPU or on the SIMT machine, on this case or on one that you change. Serve "
+    "the site from a checkout with <code>make serve</code>, or <code>pagewalk site serve</code>, and open the address "
+    "that it prints. In the terminal: <code>pagewalk run</code> and the step's name.</p></details>"
+)
 
 
 def walkthrough_lines(view: WalkthroughView, root: str, stash: Stash) -> list[str]:
@@ -167,6 +185,8 @@ def walkthrough_lines(view: WalkthroughView, root: str, stash: Stash) -> list[st
         "Hover over a line, or tap it: the lines that belong to it light up on the other side. "
         "With the keyboard: Tab to a line, Enter keeps it lit, Escape lets go.",
         "{ .pw-hint }",
+        "",
+        stash(LIVE_NOTE),
         "",
     ]
     for step in view.steps:

@@ -5,7 +5,7 @@
   "use strict";
   if (window.pagewalk) return;
 
-  const LINKED = '.pw-line[data-links]:not([data-links=""])';
+  const LINKED = '.pw-pair .pw-line[data-links]:not([data-links=""])';
   const pins = new WeakMap(); // pair -> the link that is pinned there
   let scrollTimer = 0;
 
@@ -152,6 +152,8 @@
   }
 
   function page() {
+    // The theme gives its search dialog no name.
+    all(document, '.md-search[role="dialog"]:not([aria-label])').forEach((box) => box.setAttribute("aria-label", "Search"));
     all(document, ".pw-pair").forEach((pair) => {
       if (pair.querySelector(".pw-status")) return;
       const status = document.createElement("p");
@@ -176,7 +178,8 @@
   document.addEventListener("click", click);
 
   window.pagewalk = { page: page };
-  if (window.document$ && window.document$.subscribe) window.document$.subscribe(page);
+  // From disk the theme's instant navigation ends its stream before the first page.
+  if (window.document$ && window.document$.subscribe && window.location.protocol !== "file:") window.document$.subscribe(page);
   else if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", page);
   else page();
 })();
