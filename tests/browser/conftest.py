@@ -91,7 +91,8 @@ def address(chromium: str, sample: ModuleType, built: Path) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="session")
+# A module long, no longer: while Playwright is there it keeps an event loop running, and other tests need their own.
+@pytest.fixture(scope="module")
 def browser(chromium: str) -> Iterator[Browser]:
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)

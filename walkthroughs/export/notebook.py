@@ -7,7 +7,7 @@ was run here, cell by cell, and every check held.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,9 @@ from .prose import ExportError
 _format: Any = nbformat
 BACKEND = "PAGEWALK_BACKEND"
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+STARTS = 3
+"""How often a kernel is started that does not answer."""
+NEVER_ANSWERED = "Kernel died before replying"
 HOW = """\
 Run the cells from top to bottom. Each step shows its lines of the port, runs them on a small case, and compares what
 it saw with an oracle that shares no code with the kernel. A check that does not hold stops the notebook.
@@ -107,23 +110,39 @@ def execute(book: Any, backend: str, *, folder: Path = ROOT, timeout: float = 90
         raise ExportError(
             "running a notebook needs nbclient and ipykernel (pip install -e '.[notebook]'); --no-run does without"
         ) from error
-    client = NotebookClient(
-        book,
-        timeout=timeout,
-        kernel_name=KERNEL["name"],
-        resources={"metadata": {"path": str(folder)}},
-        # Times of each cell would make every export another file.
-        record_timing=False,
-        # The kernel would warn that its sockets on this machine are not encrypted.
-        extra_arguments=["--log-level=ERROR"],
-    )
+
+    def client() -> Any:
+        return NotebookClient(
+            book,
+            timeout=timeout,
+            kernel_name=KERNEL["name"],
+            resources={"metadata": {"path": str(folder)}},
+            # Times of each cell would make every export another file.
+            record_timing=False,
+            # The kernel would warn that its sockets on this machine are not encrypted.
+            extra_arguments=["--log-level=ERROR"],
+        )
+
     try:
-        client.execute(env={**os.environ, BACKEND: backend})
+        _executed(client, {**os.environ, BACKEND: backend})
     except CellExecutionError as error:
         raise NotebookFailed(f"{error.ename}: {error.evalue}") from error
     except (CellTimeoutError, DeadKernelError) as error:
         raise NotebookFailed(str(error)) from error
     return book
+
+
+def _executed(client: Callable[[], Any], environment: dict[str, str]) -> None:
+    """Run a client's notebook. A kernel that never answered is started again: before it binds its ports, others may."""
+    for left in reversed(range(STARTS)):
+        try:
+            client().execute(env=environment)
+            return
+        except RuntimeError as error:
+            if NEVER_ANSWERED not in str(error):
+                raise
+            if not left:
+                raise NotebookFailed(f"{error}, {STARTS} times") from error
 
 
 def dumps(book: Any) -> str:

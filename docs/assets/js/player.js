@@ -7,7 +7,7 @@
   if (window.pagewalkPlayer) return;
 
   const LINK = /^#(.+?)&t=(\d+)(?:&thread=(\d+))?$/;
-  const CODE_EVERY = 400; // ms
+  const CODE_REST = 120; // ms
   let last = null; // the player that the reader touched last: it alone writes the address
 
   const calm = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -250,16 +250,12 @@
       this.link.href = this.address();
     }
 
-    /* Bringing code to the front costs more than all the rest: while the track is dragged, twice a second will do. */
+    /* Bringing code to the front costs more than a frame has: while the track is dragged, it waits for the hand to rest. */
     showCode(path, line) {
       window.clearTimeout(this.coding);
-      const rest = (this.codeAt || 0) + CODE_EVERY - performance.now();
-      if (this.rushing && rest > 0) {
-        this.coding = window.setTimeout(() => this.isConnected && this.showCode(path, line), rest);
-        return;
-      }
-      this.codeAt = performance.now();
-      if (this.panes) this.panes.show(path, line, this.smooth, Boolean(this.rushing));
+      const show = () => this.isConnected && this.panes && this.panes.show(path, line, this.smooth, Boolean(this.rushing));
+      if (this.rushing) this.coding = window.setTimeout(show, CODE_REST);
+      else show();
     }
 
     toggle() {

@@ -172,6 +172,38 @@ Path(path).write_text(notebook.dumps(book), "utf-8")
 """
 
 
+class Client:
+    """A notebook client whose kernel dies at its first starts."""
+
+    starts = 0
+
+    def __init__(self, deaths: int, said: str = "Kernel died before replying to kernel_info") -> None:
+        self.deaths, self.said = deaths, said
+
+    def execute(self, env: dict[str, str]) -> None:
+        Client.starts += 1
+        assert env == {"A": "b"}
+        if Client.starts <= self.deaths:
+            raise RuntimeError(self.said)
+
+
+@pytest.mark.parametrize("deaths", [0, 1, 2])
+def test_a_kernel_that_never_answered_is_started_again(deaths: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "starts", 0)
+    notebook._executed(lambda: Client(deaths), {"A": "b"})
+    assert Client.starts == deaths + 1
+
+
+def test_it_is_not_started_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "starts", 0)
+    with pytest.raises(notebook.NotebookFailed, match="kernel_info, 3 times"):
+        notebook._executed(lambda: Client(3), {"A": "b"})
+    monkeypatch.setattr(Client, "starts", 0)
+    with pytest.raises(RuntimeError, match="something else"):
+        notebook._executed(lambda: Client(1, "something else"), {"A": "b"})
+    assert Client.starts == 1
+
+
 def executed(book: Any, tmp_path: Path, folder: Path, backend: str = "sim") -> tuple[str, Any]:
     """Run a notebook in a folder, in a process of its own; answers what was said and the notebook with outputs."""
     path = tmp_path / "book.ipynb"
