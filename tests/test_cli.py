@@ -36,10 +36,14 @@ def test_each_command_has_help_that_begins_as_the_list_says(run_cli: RunCli, com
     assert done.returncode == 0
     text = " ".join(done.stdout.split())
     assert COMMANDS[command][1].removesuffix(".") in text
-    assert "--json" in text or command in ("export", "site")
+    assert "--json" in text or command in ("drill", "export", "site")
 
 
-@pytest.mark.parametrize("command", ["export notebook", "export site", "export tour", "site build", "site serve"])
+DRILL = ("due", "export", "import", "list", "reset", "show", "stats", "suspend", "unsuspend")
+GROUPS = ["export notebook", "export site", "export tour", "site build", "site serve"]
+
+
+@pytest.mark.parametrize("command", [*GROUPS, *(f"drill {name}" for name in DRILL)])
 def test_each_command_of_a_group_has_json(run_cli: RunCli, command: str) -> None:
     assert "--json" in run_cli(*command.split(), "--help").stdout
 

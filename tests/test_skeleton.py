@@ -130,7 +130,7 @@ def test_every_import_is_a_direct_dependency() -> None:
         {normal(re.split(r"[<>=]", text)[0]) for text in wanted}
         for wanted in ([*project["dependencies"], *extras["notebook"]], extras["dev"])
     )
-    distribution = {"cuda": "cuda-bindings", "pymdownx": "pymdown-extensions"}
+    distribution = {"cuda": "cuda-bindings", "pymdownx": "pymdown-extensions", "markdown_it": "markdown-it-py"}
     # numba-cuda's own requirement: it replaces numba.cuda, and is of no use without numba.
     named.add("numba")
     for path in MODULES:

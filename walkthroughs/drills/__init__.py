@@ -1,0 +1,1 @@
+"""Interview drills: questions with ids that never change, and answers graded by running code."""
