@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.browser
@@ -239,3 +240,12 @@ def test_drawings_have_a_name_for_screen_readers(open_page: OpenPage) -> None:
     tree = json.dumps(session.send("Accessibility.getFullAXTree"))
     for name in ("One sequence, its block table, and the pool", "The gather loop, block by block"):
         assert name in tree
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", [*ALL_PAGES, "play/", "play/copy-blocks/"])
+def test_axe_finds_nothing_serious_on_a_whole_page(open_page: OpenPage, path: str, scheme: str) -> None:
+    """The theme's own parts too: a reader with a screen reader meets them first."""
+    page = open_page(path, color_scheme=scheme)
+    found = Axe().run(page, options={"preload": False}).response["violations"]
+    assert {rule["id"]: rule["nodes"][0]["target"] for rule in found if rule["impact"] in ("serious", "critical")} == {}

@@ -365,7 +365,8 @@ def test_a_player_that_plays_stops_when_its_page_goes(open_page: OpenPage) -> No
     page.locator(".md-nav--primary .md-nav__link", has_text="Beta").first.click()
     page.wait_for_selector("#pair-again .pw-status", state="attached")
     page.wait_for_timeout(500)
-    assert page.evaluate("location.hash") == "", "what has gone writes no address"
+    # The theme may still write the heading that it saw last; a moment is ours.
+    assert "&t=" not in page.evaluate("location.hash"), "what has gone writes no address"
 
 
 def test_two_players_go_their_own_ways(open_page: OpenPage) -> None:

@@ -48,6 +48,7 @@ def real_address(
     from mkdocs.config import load_config
 
     from walkthroughs.site import code
+    from walkthroughs.stepper import film_files
 
     # In this process: forking one that has threads is a warning in newer Pythons, and warnings are errors here.
     records = list(runner.run_many(list(catalog.steps().values()), Backend("sim"), jobs=1))
@@ -56,6 +57,8 @@ def real_address(
     site = tmp_path_factory.mktemp("real-browser")
     with serving(site) as url:
         build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(site), site_url=url))
+        # The command writes them before it builds; here nothing may be written into the checkout.
+        film_files.write_all(site / "assets" / "films")
         yield url
 
 
