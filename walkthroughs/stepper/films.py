@@ -6,7 +6,7 @@ It is made when asked for and is the same each time; the terminal, the site and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
@@ -107,10 +107,15 @@ def film(name: str) -> Film:
 @cache
 def record(wanted: Film) -> Trace:
     """Run the film's case on the SIMT machine and record it: once a process, the same events each time."""
+    return record_threads(wanted, wanted.threads)
+
+
+def record_threads(wanted: Film, threads: Iterable[int]) -> Trace:
+    """As `record`, of other threads (linear numbers) of the film's block, and anew at each call."""
     from kernels.kernel import Backend
     from kernels.simt.record import Recorder
 
-    recorder = Recorder(wanted.threads, (wanted.block,), limit=LIMIT, nth=wanted.nth)
+    recorder = Recorder(threads, (wanted.block,), limit=LIMIT, nth=wanted.nth)
     launchable(wanted.kernel).case(wanted.case).run(Backend("sim", "in-order", tracer=recorder))
     return recorder.trace(wanted.case)
 

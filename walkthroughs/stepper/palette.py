@@ -17,7 +17,6 @@ class Palette:
     gutter: str
     here: str
     linked: str
-    step: str
     mark: str
     changed: str
     quiet: str
@@ -43,7 +42,6 @@ DARK = Palette(
     gutter="#6b7489",
     here="on #3d4a20",
     linked="on #1a2538",
-    step="",
     mark="bold #ffcb6b",
     changed="bold #ffcb6b",
     quiet="#8791a5",
@@ -63,7 +61,6 @@ LIGHT = Palette(
     gutter="#6b7489",
     here="on #f3e9a8",
     linked="on #d6e4fb",
-    step="",
     mark="bold #a05a00",
     changed="bold #a05a00",
     quiet="#5b6475",

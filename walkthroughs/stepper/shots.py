@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from walkthroughs.stepper.films import LIMIT, WARP, Film, record
+from walkthroughs.stepper.films import WARP, Film, record, record_threads
 from walkthroughs.stepper.history import History
 
 if TYPE_CHECKING:
@@ -57,8 +58,6 @@ class Shot:
 
     def moment_of(self, event: int) -> int:
         """The focused thread's first moment at which an event (a number in the trace) has happened."""
-        from bisect import bisect_left
-
         return min(bisect_left(self.history.numbers, event) + 1, len(self.history))
 
 
@@ -92,12 +91,6 @@ def place_of(block: int, grid: Triple) -> Triple:
 @cache
 def _of_warp(film: Film, block: int, warp: int) -> Trace:
     """As the film, but with the 32 lanes of another warp, and the first lane of the rest."""
-    from kernels.kernel import Backend
-    from kernels.simt.record import Recorder
-    from walkthroughs.launchables import launchable
-
     lanes = range(warp * WARP, min((warp + 1) * WARP, film.num_threads))
     threads = sorted({*lanes, *range(0, film.num_threads, WARP)})
-    recorder = Recorder(threads, (block,), limit=LIMIT, nth=film.nth)
-    launchable(film.kernel).case(film.case).run(Backend("sim", "in-order", tracer=recorder))
-    return recorder.trace(film.case)
+    return record_threads(replace(film, block=block), threads)
