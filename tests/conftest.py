@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     asked = False
     for item in items:
         if item.get_closest_marker("browser"):
-            # pytest-xdist 3.8 writes a group into a field that pytest 9.2 no longer reads: until it does, groups are apart.
+            # pytest-xdist 3.8 writes a group where pytest 9.2 no longer looks: until it does, groups are apart.
             item.add_marker(pytest.mark.xdist_group("browser"))
         if item.get_closest_marker("gpu"):
             if not asked:
