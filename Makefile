@@ -1,4 +1,4 @@
-# Two commands for a reader: `make serve` and `make test`. Everything else is for those who work on the code.
+# For a reader: `make serve`, `make drill` and `make test`. Everything else is for those who work on the code.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 GPU_STAMP := $(VENV)/.gpu-extra
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help setup gpu-extra serve site browser test check format gpu-records hardware-record grid-record bench bench-player drift bench-drift
+.PHONY: help setup gpu-extra serve drill site browser test check format gpu-records hardware-record grid-record bench bench-player drift bench-drift
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,10 @@ gpu-extra: $(STAMP)
 
 serve: setup  ## fetch the sources, run every step, build the site and serve it on 127.0.0.1
 	$(BIN)/pagewalk site serve --port $(PORT)
+
+drill: setup  ## be asked as in an interview, in the terminal; what was answered is kept
+	@$(BIN)/pagewalk fetch >/dev/null || echo "Questions that ask for source lines say how they come here." >&2
+	@$(BIN)/pagewalk drill
 
 site: setup  ## the same, without serving: the pages are in site/
 	$(BIN)/pagewalk fetch

@@ -19,7 +19,7 @@ from pygments.token import STANDARD_TYPES, Token
 from annotate.errors import AnnotateError, RangeOutside
 from annotate.terminal import to_terminal
 
-__all__ = ["Excerpt", "excerpt", "missing_html", "to_html", "to_terminal"]
+__all__ = ["Excerpt", "excerpt", "line_html", "missing_html", "to_html", "to_terminal"]
 
 _LEXERS = {"cuda": "cuda", "python": "python", "markdown": "markdown"}
 SIDES = ("upstream", "port")
@@ -195,11 +195,16 @@ def to_html(shown: Excerpt, *, scope: str, caption: str | None = None) -> str:
     )
 
 
-def _row(shown: Excerpt, number: int, row_id: str, links: tuple[str, ...], starts: bool) -> str:
-    code = "".join(
+def line_html(shown: Excerpt, number: int) -> str:
+    """Return the text of one line that is shown, escaped, in Pygments' classes."""
+    return "".join(
         f'<span class="{css}">{escape(text, quote=False)}</span>' if css else escape(text, quote=False)
         for css, text in shown.pieces[number]
     )
+
+
+def _row(shown: Excerpt, number: int, row_id: str, links: tuple[str, ...], starts: bool) -> str:
+    code = line_html(shown, number)
     linked = f' data-links="{escape(" ".join(links))}"' if links else ""
     focus = ' tabindex="0"' if links and starts else ""
     kind = "pw-line" if links else "pw-line pw-context"

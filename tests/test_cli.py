@@ -39,7 +39,7 @@ def test_each_command_has_help_that_begins_as_the_list_says(run_cli: RunCli, com
     assert "--json" in text or command in ("drill", "export", "site")
 
 
-DRILL = ("due", "export", "import", "list", "reset", "show", "stats", "suspend", "unsuspend")
+DRILL = ("due", "export", "import", "interview", "list", "reset", "show", "stats", "suspend", "unsuspend")
 GROUPS = ["export notebook", "export site", "export tour", "site build", "site serve"]
 
 

@@ -32,7 +32,7 @@ TOP_LEVEL = {
     "tests",
     "walkthroughs",
 }
-TARGETS = {"setup", "serve", "site", "test", "check", "format", "gpu-records", "bench"}
+TARGETS = {"setup", "serve", "drill", "site", "test", "check", "format", "gpu-records", "bench"}
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 LOCK_LINE = re.compile(r"([a-z0-9]+(?:[-_.][a-z0-9]+)*)==(\d[0-9a-z.]*)", re.IGNORECASE)
 

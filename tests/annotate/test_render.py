@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from annotate.errors import AnnotateError, RangeOutside
 from annotate.regions import is_fence
-from annotate.render import Excerpt, excerpt, missing_html, to_html, to_terminal
+from annotate.render import Excerpt, excerpt, line_html, missing_html, to_html, to_terminal
 
 TEXT = "".join(f"line {n}\n" for n in range(1, 31))
 
@@ -141,6 +141,7 @@ def test_any_text_comes_back_out_of_the_html(text: str, language: str) -> None:
     shown = cut(text, {"a": [(1, count)]}, language=language, path="<p>&\"'")
     page = to_html(shown, scope="s")
     assert not re.search(r"<(?!/?(figure|figcaption|ol|li|span|a)[ >])", page)
+    assert all(f">{line_html(shown, number)}</li>" in page for number in shown.lines)
     assert [
         re.sub(r"<[^>]*>", "", row).replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
         for row in re.findall(r"<li[^>]*>(.*?)</li>", page, re.DOTALL)

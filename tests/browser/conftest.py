@@ -91,6 +91,30 @@ def address(chromium: str, sample: ModuleType, built: Path) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def mending() -> ModuleType:
+    return load("pagewalk_mending", Path(__file__).parents[1] / "site" / "mending.py")
+
+
+@pytest.fixture(scope="session")
+def fix_real(chromium: str, mending: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The real pages of three kernels to fix, on a server that allows code and judges it as for a reader."""
+    folder = tmp_path_factory.mktemp("mending")
+    docs, site = folder / "docs", folder / "site"
+    docs.mkdir()
+    site.mkdir()
+    with mending.serving(site, "code=real") as served:
+        mending.build(docs, site, ("kv-head", "max-subtract", "gather-rescale"), site_url=served.url)
+        yield served
+
+
+@pytest.fixture(scope="session")
+def fix_quick(fix_real: Any, mending: ModuleType) -> Iterator[Any]:
+    """The same pages, on a server whose program executes the text, whatever it is."""
+    with mending.serving(fix_real.site, "code=stand-in") as served:
+        yield served
+
+
 # A module long, no longer: while Playwright is there it keeps an event loop running, and other tests need their own.
 @pytest.fixture(scope="module")
 def browser(chromium: str) -> Iterator[Browser]:

@@ -167,6 +167,24 @@ def test_a_player_loads_its_film_and_plays_it(open_copy: OpenPage) -> None:
     expect(slider).not_to_have_attribute("aria-valuenow", before or "")
 
 
+def test_a_sitting_of_drills_is_held_from_the_disk_and_kept(open_copy: OpenPage, copy: Path) -> None:
+    page = open_copy("drills/index.html")
+    page.locator("[data-act=begin]").click()
+    page.keyboard.press("Space")
+    element = page.locator("pagewalk-drill")
+    link = element.locator(".pw-drill-points a").first.get_attribute("href") or ""
+    # The sample has no page of this concept; where it would be says the rest.
+    assert link == (copy / "concepts" / "fragmentation.html").as_uri()
+    page.keyboard.press("3")
+    page.reload()
+    expect(element.locator(".pw-drill-meta")).to_contain_text("follows")
+    page = open_copy("drills/find.html")
+    page.get_by_role("button", name="Ask me this: x, in Python").click()
+    page.locator(".pw-drill-lines li[value='22']").click()
+    page.locator("[data-act=answer]").click()
+    expect(page.locator(".pw-drill-verdict")).to_have_text("✔ Right.")
+
+
 def test_the_palette_turns_and_is_remembered(open_copy: OpenPage) -> None:
     page = open_copy("index.html", color_scheme="light")
     assert page.locator("body").get_attribute("data-md-color-scheme") == "default"

@@ -47,7 +47,7 @@ def real_address(
     from mkdocs.commands.build import build
     from mkdocs.config import load_config
 
-    from walkthroughs.site import code
+    from walkthroughs.site import code, drill_files
     from walkthroughs.stepper import film_files
 
     # In this process: forking one that has threads is a warning in newer Pythons, and warnings are errors here.
@@ -59,6 +59,7 @@ def real_address(
         build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(site), site_url=url))
         # The command writes them before it builds; here nothing may be written into the checkout.
         film_files.write_all(site / "assets" / "films")
+        drill_files.write_all(site / "assets" / "drills")
         yield url
 
 

@@ -27,6 +27,8 @@ PAGES = {
     "concept": "concepts/toy-loop/",
     "compare": "compare/toy-write/",
     "claims": "claims/",
+    "drills": "drills/",
+    "drills-of-a-kind": "drills/compute/",
 }
 
 

@@ -14,7 +14,9 @@ from typing import Any
 
 from annotate import render
 from walkthroughs import step as catalog
-from walkthroughs.site import code, pages, player
+from walkthroughs.drills import bank
+from walkthroughs.site import code, drill_data, drill_files, pages, player
+from walkthroughs.site.drill_view import DrillKind, DrillView
 from walkthroughs.site.errors import UnknownPageItem
 from walkthroughs.site.model import (
     Badge,
@@ -87,6 +89,7 @@ RIGHT_SPANS = {
     "toy-write": [(36, 36)],
 }
 URL = "https://example.invalid/toy.cu#L4-L37"
+ASKED = Link("Why cut the [cache]?", "drills/recall.md#recall/why-blocks")
 
 
 def figures(scope: str, left: Mapping[str, Any] = LEFT_SPANS, right: Mapping[str, Any] = RIGHT_SPANS) -> Panes:
@@ -185,6 +188,7 @@ def step(walkthrough: str, slug: str, title: str, badges: Sequence[Badge], reads
         rows_from="Observed on SIMT machine, 2026-11-30",
         record=(("Device", "SIMT machine"), ("Seed", "7")),
         claims=(CLAIMS["T-2"], CLAIMS["T-1"]) if slug == "loop" else (),
+        drills=(ASKED,) if slug == "loop" else (),
     )
 
 
@@ -233,6 +237,34 @@ def _played(real: Any) -> StepView:
     return replace(view, reads=(), panes=panes, player=player.step_view(clip, real.slug))
 
 
+# Real drills, whose links lead to pages that the sample has.
+DRILLS = {
+    "recall": ("recall/why-blocks", "recall/kinds-of-waste", "recall/default-block-size"),
+    "compute": ("compute/slot", "compute/kv-per-token"),
+    "predict": ("predict/physical-block",),
+    "find": ("find/tail-of-v", "find/x-in-python", "find/tiny-constants"),
+}
+DRAWS = 3
+DRILL_LINKS = (
+    Link("Walk the pieces", "walkthroughs/alpha.md#step-loop"),
+    Link("Looking a `piece` up", "concepts/toy-lookup.md"),
+    Link("Claim T-2", "claims.md#T-2"),
+)
+
+
+@cache
+def drill_kind(kind: str) -> DrillKind:
+    """A kind's page with a few of its questions."""
+    real = drill_data.kind_view(kind)
+    chosen = [one for one in real.questions if one.id in DRILLS[kind]]
+    return replace(real, questions=tuple(map(_relinked, chosen)))
+
+
+def _relinked(one: DrillView) -> DrillView:
+    points = tuple(replace(point, links=DRILL_LINKS) for point in one.points)
+    return replace(one, points=points, links=DRILL_LINKS if one.links else ())
+
+
 class SampleData:
     """The made-up site's content."""
 
@@ -261,6 +293,7 @@ class SampleData:
             (StepRef("alpha", "loop", "Walk the pieces"),),
             (self.concepts()["toy-write"],),
             claims=tuple(claim for claim in CLAIMS.values() if name in claim.concepts),
+            drills=(ASKED, ASKED) if name == "toy-loop" else (),
         )
 
     def compares(self) -> dict[str, Summary]:
@@ -285,6 +318,15 @@ class SampleData:
             raise UnknownPageItem("film", name, FILMS)
         return player.film_view(name, [StepRef("gamma", s.slug, s.title) for s in played().steps])
 
+    def drills(self) -> dict[str, Summary]:
+        real = drill_data.summaries()
+        return {kind: replace(real[kind], count=len(items)) for kind, items in DRILLS.items()}
+
+    def drill(self, kind: str) -> DrillKind:
+        if kind not in DRILLS:
+            raise UnknownPageItem("kind of drill", kind, DRILLS)
+        return drill_kind(kind)
+
     def pair(self, concept: str, source: str) -> Panes:
         left, right = {concept: LEFT_SPANS[concept]}, {concept: RIGHT_SPANS[concept]}
         return figures(concept, left, right)
@@ -301,8 +343,11 @@ INDEX = """\
 
 def write_docs(docs: Path) -> None:
     """Fill a docs folder with the sample's pages and the real assets."""
-    shutil.copytree(ROOT / "docs" / "assets", docs / "assets", ignore=shutil.ignore_patterns("films"))
+    shutil.copytree(ROOT / "docs" / "assets", docs / "assets", ignore=shutil.ignore_patterns("films", "drills"))
     film_files.write_all(docs / "assets" / "films", {name: films.film(name) for name in FILMS})
+    drill_files.write_all(
+        docs / "assets" / "drills", [bank.item(name) for kind in DRILLS.values() for name in kind], DRAWS
+    )
     for name in ("mental-model.md", "how-we-know.md"):
         shutil.copy(ROOT / "docs" / name, docs / name)
     (docs / "index.md").write_text(INDEX, "utf-8")
@@ -331,6 +376,7 @@ def config(docs: Path, site: Path, *, base: Path = ROOT / "mkdocs.yml", **change
             ]
         },
         "play/index.md",
+        {"Drills": ["drills/index.md", *(f"drills/{kind}.md" for kind in DRILLS)]},
         "concepts/index.md",
         "compare/index.md",
         "layout.md",

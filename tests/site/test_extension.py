@@ -58,6 +58,8 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
             "::: player copy-blocks root=..",
             "::: films",
             "::: pair toy-lookup toy@1",
+            "::: drill recall root=..",
+            "::: drills",
             "::: svg block-table What it shows",
             "::: glossary",
             "::: architecture",
@@ -81,9 +83,16 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
     assert page.select_one(".pw-machine .pw-listing-sass")
     assert page.select_one("a[href='k-load.md']")
     assert page.select_one("pagewalk-layout")
+    assert page.select_one("h3[id='recall/why-blocks'][data-drill]")
+    assert page.select_one("pagewalk-drill .pw-drill-static")
+    assert page.select_one("a[href='drills/compute.md']")
     assert set(HANDLERS) == {
         "machine",
         "machines",
+        "drill",
+        "drills",
+        "fix",
+        "fixes",
         "compare",
         "compares",
         "walkthrough",

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_stubs_are_written_once_and_then_left_alone(sample: ModuleType, tmp_path: Path) -> None:
     data = sample.SampleData()
     first = pages.write_all(tmp_path, data)
-    tables = (data.walkthroughs(), data.concepts(), data.compares(), data.films())
+    tables = (data.walkthroughs(), data.concepts(), data.compares(), data.films(), data.drills())
     assert len(first) == sum(1 + len(table) for table in tables), "one each, and an index for each kind"
     assert sorted(first) == sorted(tmp_path.rglob("*.md"))
     assert pages.write_all(tmp_path, data) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import secrets
 from collections import Counter
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
     from walkthroughs.drills.store import Store
 
 P = ParamSpec("P")
-FIRST = """Pagewalk asks, you answer: numbers and lines are graded, the rest you judge.
-Then 1 to 4 (Again, Hard, Good, Easy) say when it is back, with fresh numbers.
-Each answer is kept at once. q leaves, and `pagewalk drill` goes on from there.
-The key ? lists the keys; `pagewalk drill list` shows all that can be asked."""
+FIRST = """Interview questions on how PagedAttention kernels work: about ten minutes.
+Answer aloud or type. Numbers and source lines are graded; the rest you judge by
+a model answer. Then 1 to 4 say how well you knew it, and so when it is back.
+Each answer is kept at once. q leaves, and `pagewalk drill` goes on from there."""
 FILE = click.Path(dir_okay=False, path_type=Path)
 kind_option = click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only this kind; may be repeated.")
 
@@ -72,7 +73,30 @@ def opened() -> Store:
     return Store(store_file())
 
 
-@click.group("drill", invoke_without_command=True)
+ELSEWHERE = {
+    "interview": "drill_interview",
+    **dict.fromkeys(("fix", "check", "watch", "hint", "solution"), "drill_fix"),
+}
+"""Commands with a module of their own under walkthroughs.commands, where NAME_command is; imported on use."""
+
+
+class DrillGroup(click.Group):
+    """The group, with the commands that live elsewhere."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every name, in order."""
+        return sorted({*super().list_commands(ctx), *ELSEWHERE})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """One command, or None."""
+        if cmd_name not in ELSEWHERE:
+            return super().get_command(ctx, cmd_name)
+        module = importlib.import_module(f"walkthroughs.commands.{ELSEWHERE[cmd_name]}")
+        command: click.Command = getattr(module, f"{cmd_name}_command")
+        return command
+
+
+@click.group("drill", cls=DrillGroup, invoke_without_command=True)
 @click.option("--new", "limit", type=click.IntRange(min=0), help="New items in this session, at most.  [default: 10]")
 @kind_option
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Ask with the numbers of this seed.")
@@ -115,7 +139,8 @@ def list_command(kinds: tuple[str, ...], as_json: bool) -> None:
         entries = store.entries()
     chosen = [item for item in bank.items().values() if not kinds or item.kind in kinds]
     counts = Counter(item.kind for item in chosen)
-    summary = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no items"
+    parts = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    summary = f"{len(chosen)} items: {parts}" if len(counts) > 1 else parts or "no items"
     if as_json:
         notice(summary)
         emit_json("drills", [as_row(item, entries.get(item.id), now) for item in chosen])

@@ -20,10 +20,11 @@ from rich.text import Text
 
 from annotate.errors import AnnotateError
 from kernels.errors import KernelError
+from walkthroughs.commands import drill_fix_sitting
 from walkthroughs.drills import session as sitting
 from walkthroughs.drills.asking import Bank, places
 from walkthroughs.drills.errors import DrillError
-from walkthroughs.drills.item import Item, Question, Solution
+from walkthroughs.drills.item import Question, Solution
 from walkthroughs.drills.log import NOTHING
 from walkthroughs.drills.schedule import AGAIN, GOOD, RATINGS, from_ms, label, labels, to_ms, tomorrow
 from walkthroughs.drills.session import Session
@@ -44,7 +45,7 @@ FORMS = {
     "number": "A number{unit}. Enter alone: I do not know.",
     "text": "A few words. Enter alone: I do not know.",
     "lines": "Lines. Enter alone: I do not know.",
-    "file": "Enter alone: I do not know.",
+    "file": "Enter checks your file, h gives a hint, x shows the solution.",
 }
 Clock = Callable[[], datetime]
 
@@ -56,9 +57,9 @@ class Quit(Exception):
 class Keys:
     """Where answers come from: single keys at a terminal where one is enough, else lines."""
 
-    def __init__(self, screen: Console) -> None:
+    def __init__(self, screen: Console, *, plain: bool = False) -> None:
         self._screen = screen
-        self._live = sys.stdin.isatty() and sys.stdout.isatty()
+        self._live = not plain and sys.stdin.isatty() and sys.stdout.isatty()
 
     def line(self, *, first: bool = False) -> str:
         """A typed line, without its ends; `first`: a space alone is an empty one. Raises Quit at the end of input."""
@@ -168,6 +169,7 @@ class Sitting:
         self._markdown(question.text)
         unit = f" in {question.unit}" if question.unit else ""
         self._say(FORMS[question.form].format(unit=unit) + "  ?: keys.", "dim")
+        self._say(look_in(question) or drill_fix_sitting.begin(question), "dim", whole=True)
         begun = self.clock()
         while True:
             typed = self._keys.line(first=question.form == "self")
@@ -178,19 +180,21 @@ class Sitting:
             right, said = self._judge(question, typed)
             if right != "again":
                 break
-            self._say(said, "yellow")
+            self._say(said, "yellow", whole="\n" in said)
         took = min(LONGEST, max(0, (self.clock() - begun) // timedelta(milliseconds=1)))
         if said:
             self._say(said, {"yes": "green", "no": "red"}.get(right, ""))
         if right == "no":
             self._answered(question, AGAIN, took)
-        self._solution(item, self.bank.solve(question))
+        self._solution(question, self.bank.solve(question))
         if right == "no":
             self._wait()
         else:
             self._rate(question, took)
 
     def _judge(self, question: Question, typed: str) -> tuple[Literal["yes", "no", "self", "again"], str]:
+        if question.form == "file":
+            return drill_fix_sitting.judge(question, typed)
         if question.form != "self" and not typed:
             return "no", "Here it is."
         # A leading = says that a single letter is an answer, not a command.
@@ -205,12 +209,14 @@ class Sitting:
             return "self", graded.said
         return ("yes" if graded.right else "no"), graded.said
 
-    def _solution(self, item: Item, solution: Solution) -> None:
+    def _solution(self, question: Question, solution: Solution) -> None:
+        """The answer, then why, and where to look; each point of a rubric has its own places."""
+        item = question.item
         self._markdown(f"**Answer.** {solution.answer}")
         shown: list[str] = []
-        for number, point in enumerate(solution.points, 1):
-            self._markdown(f"{number}. {point.text}")
+        for number, point in enumerate(solution.points if question.form == "self" else (), 1):
             where = places(point.steps, point.concepts, point.claims)
+            self._markdown(f"{number}. {point.text}")
             self._where(where)
             shown += where
         if solution.why:
@@ -227,6 +233,8 @@ class Sitting:
         now = self.clock()
         next_times = labels(self.store.entry(question.item.id).card, now)
         choices = "   ".join(f"{number} {RATINGS[number]} ({next_times[number]})" for number in RATINGS)
+        if not self.session.asked:
+            self._say("How well did you know it? It comes back sooner or later accordingly:", "dim")
         while True:
             self._say(f"{choices}   Enter: {GOOD}")
             pressed = self._keys.key("1-4 ")
@@ -309,12 +317,26 @@ class Sitting:
         if waiting:
             self._say(f"{waiting} new ones wait: `pagewalk drill` again brings up to {sitting.NEW_ITEMS} of them.")
 
-    def _say(self, text: str, style: str = "") -> None:
+    def _say(self, text: str, style: str = "", *, whole: bool = False) -> None:
+        """Print a text; `whole`: its lines stay whole, for paths and links to be copied."""
         if text:
-            self._screen.print(Text(text, style=style), width=self._width)
+            self._screen.print(Text(text, style=style), width=None if whole else self._width, soft_wrap=whole)
 
     def _markdown(self, text: str) -> None:
         self._screen.print(Markdown(text, hyperlinks=False), width=self._width)
+
+
+def look_in(question: Question) -> str:
+    """Where the source is that a question wants lines of, or how it comes here; "" for any other question."""
+    from annotate.sourcetree import open_tree
+
+    source = question.state.get("source")
+    if question.form != "lines" or not isinstance(source, str):
+        return ""
+    try:
+        return f"Its files are in {open_tree(source).root}"
+    except AnnotateError:
+        return f"Its files are not here: `pagewalk fetch {source}` brings them."
 
 
 def open_session(

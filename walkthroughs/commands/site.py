@@ -30,6 +30,11 @@ if TYPE_CHECKING:
     from walkthroughs.server.watch import Snapshot
 
 ROOT = Path(__file__).resolve().parents[2]
+ALLOWED = (
+    "Code is allowed (--allow-code): what you type into the fix-the-kernel pages runs on this machine, with your "
+    "rights. It can read, change and delete whatever you can. Run nothing there that you would not run in a terminal. "
+    "Only who has this address can send code, so keep it to yourself; it is good until the server stops:"
+)
 WATCHED = ("docs", "annotate", "kernels", "walkthroughs", "mkdocs.yml")
 
 
@@ -65,13 +70,21 @@ def build_command(backend: str, into: Path | None, address: str | None, as_json:
 @site_command.command("serve")
 @click.option("--watch", is_flag=True, help="Build again when a page changes.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True)
+@click.option(
+    "--allow-code",
+    is_flag=True,
+    help="Let the fix-the-kernel pages run the code that is typed into them. It runs on this machine with your rights: "
+    "it can do whatever you can, such as read and delete your files. Only a page with this server's key may send it. "
+    "Off unless you ask for it.",
+)
 @backend_option
 @json_option
 @reports_errors
-def serve_command(port: int, watch: bool, backend: str, as_json: bool) -> None:
+def serve_command(port: int, watch: bool, allow_code: bool, backend: str, as_json: bool) -> None:
     """Fetch what is missing, do what build does, and serve the site on 127.0.0.1 until Ctrl-C.
 
-    Every step has a Run button then: it runs here, on the GPU or on the SIMT machine.
+    Every step has a Run button then: it runs here, on the GPU or on the SIMT machine. Code of your own does not run,
+    unless you allow it.
     """
     from walkthroughs.server.serve import HOST, bind, serve, stoppable
 
@@ -88,17 +101,27 @@ def serve_command(port: int, watch: bool, backend: str, as_json: bool) -> None:
         first = builds.build()
         if first is None:
             raise click.ClickException("the site was not built: the reason is above")
+        settings = live_settings(listening, first, watch, allow_code)
+        desk = code_address(url, settings)
         if as_json:
-            emit_json("sites", [{"id": "site", "status": "passed", "url": url}])
+            emit_json("sites", [{"id": "site", "status": "passed", "url": url, **({"code": desk} if desk else {})}])
         notice(f"Pagewalk is at {url} and runs steps on {first['device']}. Ctrl-C stops it.")
+        if desk:
+            notice(f"{ALLOWED}\n{desk}")
         sys.stdout.flush()
         stop.serving = True
-        serve(listening, live_settings(listening, first, watch), builds.watch if watch else None)
+        serve(listening, settings, builds.watch if watch else None)
 
 
-def live_settings(listening: socket.socket, built: dict[str, Any], watch: bool) -> Settings:
+def code_address(url: str, settings: Settings) -> str:
+    """Where the reader's code is taken, with the key behind the `#`, which a browser sends nowhere; or ""."""
+    return f"{url}drills/fix/#code={settings.code.key}" if settings.code else ""
+
+
+def live_settings(listening: socket.socket, built: dict[str, Any], watch: bool, allow_code: bool = False) -> Settings:
     """What the server is told: the folder, the steps of the catalog, the backend that the build found."""
     from walkthroughs.server.app import Registry, Settings
+    from walkthroughs.server.code import Code
     from walkthroughs.server.guards import hosts_of
     from walkthroughs.server.process import Limits
     from walkthroughs.server.serve import new_token
@@ -112,6 +135,7 @@ def live_settings(listening: socket.socket, built: dict[str, Any], watch: bool) 
         registry=Registry.of_catalog(),
         limits=Limits.of(built["backend"]),
         rebuilds=watch,
+        code=Code.of_bank() if allow_code else None,
     )
 
 
@@ -169,6 +193,7 @@ class Builds:
 
 def prepare(backend: str) -> None:
     """Run every step, from the cache where fresh, and write the generated pages; exit 1 if a step fails."""
+    from walkthroughs.site.drill_files import write_all as write_drills
     from walkthroughs.site.pages import write_all
     from walkthroughs.stepper.film_files import write_all as write_films
 
@@ -179,6 +204,7 @@ def prepare(backend: str) -> None:
     notice(f"{len(results)} steps passed. Writing pages.")
     write_all(ROOT / "docs")
     write_films()
+    write_drills()
 
 
 def backend_said(name: str) -> dict[str, str]:

@@ -19,6 +19,7 @@ MODULES = {
     "compute": "walkthroughs.drills.compute",
     "predict": "walkthroughs.drills.predict",
     "find": "walkthroughs.drills.find",
+    "fix": "walkthroughs.drills.fix",
 }
 
 

@@ -27,7 +27,8 @@ WIDER = 2
 """An answer may cover a whole place, and be this many times as wide."""
 _KEYS = frozenset({"title", "level", "concept", "source", "question"})
 _ANSWER = re.compile(
-    r"(?:(?P<path>[^\s:#]+)\s*[:#]\s*)?(?:lines?\s+)?L?(?P<first>\d+)(?:\s*[-\N{EN DASH}]\s*L?(?P<last>\d+))?",
+    r"(?:(?P<path>[^\s:#]+)\s*[:#]\s*)?(?:lines?\s+)?"
+    r"L?(?P<first>[0-9]{1,9})(?:\s*[-\N{EN DASH}]\s*L?(?P<last>[0-9]{1,9}))?",
     re.IGNORECASE,
 )
 

@@ -19,6 +19,8 @@ SCHEMA = 1
 KIND = "pagewalk-drills"
 LATEST = 10**14
 """No event is later than this many milliseconds: in the year 5138 the arithmetic of dates still holds."""
+LARGEST = 2**53 - 1
+"""No seed is larger: this is what JavaScript keeps exactly."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ def _event(number: int, row: Any) -> Event:
         ("when", _is_number(event.when, LATEST)),
         ("rating", _is_rating(event.rating) if event.what == "review" else event.rating is None),
         ("form", event.form == "" or _is_text(event.form)),
-        ("seed", event.seed is None or _is_number(event.seed, 2**63 - 1)),
+        ("seed", event.seed is None or _is_number(event.seed, LARGEST)),
         ("took", event.took is None or _is_number(event.took, LATEST)),
         ("until", _is_number(event.until, LATEST) if event.what == "bury" else event.until is None),
         ("undoes", _is_text(event.undoes) if event.what == "undo" else event.undoes == ""),

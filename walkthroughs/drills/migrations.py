@@ -30,6 +30,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TRIGGER log_stays BEFORE UPDATE ON log BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END",
         "CREATE TRIGGER log_is_kept BEFORE DELETE ON log BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END",
     ),
+    (
+        "CREATE TABLE interview (id INTEGER PRIMARY KEY CHECK (id = 1), data TEXT NOT NULL)",
+        # By which rules the cards were made of the log; a file from before says none.
+        "CREATE TABLE rules (id INTEGER PRIMARY KEY CHECK (id = 1), name TEXT NOT NULL)",
+    ),
 )
 VERSION = len(MIGRATIONS)
 

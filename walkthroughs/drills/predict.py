@@ -70,7 +70,7 @@ def grade(question: Question, answer: str) -> Graded:
 def solve(question: Question) -> Solution:
     """The value that the trace has, and how it comes about."""
     spec, item = _specs()[question.item.id], question.item
-    place = f"Event {question.state['event']} of the film `{spec.film}`: `pagewalk walk` shows it."
+    place = f"Event {question.state['event']} of that run: `pagewalk walk` shows it."
     points = (Point(spec.why, steps=item.steps, concepts=item.concepts),)
     return Solution(_shown(_answer(question)), points, f"{spec.why}\n\n{place}")
 
@@ -92,6 +92,10 @@ def same(typed: Number, right: Number) -> bool:
     """Whether two numbers agree: exactly where the right one is whole, else within 1e-4 of its size."""
     if isinstance(right, int):
         return typed == right
+    try:
+        typed = float(typed)
+    except OverflowError:
+        return False
     if math.isnan(right):
         return math.isnan(typed)
     if math.isinf(right) or math.isinf(typed):
@@ -108,13 +112,7 @@ def _answer(question: Question) -> Number:
 def _draw(spec: Spec, rng: random.Random) -> Moment:
     wanted = film(spec.film)
     line = find_line(wanted, spec.concept, spec.begins)
-    threads = record(wanted).threads
-    places = [
-        (thread, nth)
-        for thread, known in enumerate(threads)
-        if not spec.lanes_only or known.number < WARP
-        for nth in range(1, visits(wanted, thread, line) + 1)
-    ]
+    places = list(_places(spec))
     rng.shuffle(places)
     for thread, nth in places:
         moment = Moment(wanted, thread, line, nth)
@@ -123,10 +121,23 @@ def _draw(spec: Spec, rng: random.Random) -> Moment:
     raise DrillError(f"predict/{spec.name}: no thread of the film {wanted.id} comes to line {line.number}")
 
 
+@cache
+def _places(spec: Spec) -> tuple[tuple[int, int], ...]:
+    """Every visit of the line, by thread and number; to count them takes longer than all the rest of a question."""
+    wanted = film(spec.film)
+    line = find_line(wanted, spec.concept, spec.begins)
+    return tuple(
+        (thread, nth)
+        for thread, known in enumerate(record(wanted).threads)
+        if not spec.lanes_only or known.number < WARP
+        for nth in range(1, visits(wanted, thread, line) + 1)
+    )
+
+
 def _text(spec: Spec, moment: Moment) -> str:
     shown = {f"`{name}`": moment.shown(name) for name in spec.shows}
     shown |= {f"`{name}`": _shown(value) for name, value in spec.also(moment).items()}
-    where = f"Thread {moment.lane} of block {moment.film.block} in the film `{spec.film}` is about to run line "
+    where = f"Thread {moment.lane} of block {moment.film.block} in the recorded run `{spec.film}` is about to run line "
     where += f"{moment.line.number} of `{moment.line.path}`, its visit number {moment.nth}:"
     state = "\n".join(f"- {name} = {value}" for name, value in shown.items())
     return f"{where}\n\n    {moment.line.text}\n\n{state}\n\n{spec.asks.format(lane=moment.lane)}"

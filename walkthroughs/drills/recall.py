@@ -93,6 +93,18 @@ def entries() -> Mapping[str, Entry]:
     return MappingProxyType(found)
 
 
+@cache
+def themes() -> Mapping[str, str]:
+    """Each item's theme: its file's name without the number."""
+    return MappingProxyType(
+        {
+            f"recall/{name}": path.stem.partition("-")[2]
+            for path in sorted(FOLDER.glob("*.toml"))
+            for name in tomllib.loads(path.read_text(encoding="utf-8"))
+        }
+    )
+
+
 def follow_ups(item_id: str) -> tuple[Item, ...]:
     """The questions that follow one up, in the order of the bank."""
     return tuple(item for item in items() if item.after == item_id)

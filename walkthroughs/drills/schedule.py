@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 State = Literal["new", "learning", "review", "relearning"]
 AGAIN, HARD, GOOD, EASY = 1, 2, 3, 4
 RATINGS: Mapping[int, str] = {AGAIN: "Again", HARD: "Hard", GOOD: "Good", EASY: "Easy"}
+RULES = "fsrs-6.3.2"
+"""Names what makes a card of reviews. Where it changes, every card is made anew from the log."""
 DAY_STARTS = time(4)
 """When tomorrow begins: who drills past midnight is still in today."""
 _STATES: tuple[State, ...] = ("new", "learning", "review", "relearning")  # their places are py-fsrs's numbers

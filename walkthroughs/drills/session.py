@@ -1,14 +1,16 @@
 """One sitting: which item is asked next, and with which seed.
 
 Pure: what is due, then what is new up to a limit, and a follow-up right behind its parent where that was answered well.
+At the end come those that are being learnt and are due soon: a sitting does not leave them half learnt.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import chain, zip_longest
 from typing import Any
 
@@ -18,6 +20,10 @@ from walkthroughs.drills.schedule import GOOD, to_ms
 
 NEW_ITEMS = 10
 """New items in one sitting, where nothing else is asked for."""
+AHEAD = timedelta(minutes=20)
+"""What is being learnt and due within this time is asked when nothing else is left."""
+APART = timedelta(minutes=1)
+"""So long an item rests before it is asked ahead of its time."""
 
 
 @dataclass(frozen=True)
@@ -60,17 +66,32 @@ def queue(session: Session, items: Mapping[str, Item], entries: Mapping[str, Ent
             room -= new
     later = sorted(due.difference(first), key=lambda name: (to_ms(entries[name].card.due or now), name))
     rest = [name for name in fresh_ones(awake, entries) if name not in first]
-    return [*first, *later, *rest[: max(0, room)]]
+    soon = [name for name in awake if is_soon(entries.get(name, NOTHING), now) and name not in first]
+    soon.sort(key=lambda name: (to_ms(entries[name].card.due or now), name))
+    return [*first, *later, *rest[: max(0, room)], *soon]
+
+
+def is_soon(entry: Entry, now: datetime) -> bool:
+    """Whether an item may be asked ahead of its time: being learnt, due within `AHEAD`, not answered just now."""
+    card = entry.card
+    if card.due is None or card.last is None or card.state not in ("learning", "relearning"):
+        return False
+    return now < card.due <= now + AHEAD and now - card.last >= APART and not entry.asleep(now)
 
 
 def fresh_ones(items: Mapping[str, Item], entries: Mapping[str, Entry]) -> list[str]:
-    """The new items in the order in which they are met: by level, the kinds in turn; a follow-up after its parent."""
+    """The new items in the order in which they are met: by level, the kinds in turn; a follow-up after its parent.
+
+    The kind of which fewest were met has the first turn.
+    """
+    met = Counter(item.kind for item in items.values() if not _is_new(item.id, entries))
     new = [item for item in items.values() if _is_new(item.id, entries)]
     new = [item for item in new if not item.after or not _is_new(item.after, entries) or item.after not in items]
     found: list[str] = []
     for level in sorted({item.level for item in new}):
         of_level = [item for item in new if item.level == level]
-        columns = [[i.id for i in of_level if i.kind == kind] for kind in dict.fromkeys(i.kind for i in of_level)]
+        kinds = sorted(dict.fromkeys(item.kind for item in of_level), key=lambda kind: met[kind])
+        columns = [[item.id for item in of_level if item.kind == kind] for kind in kinds]
         found += [name for name in chain.from_iterable(zip_longest(*columns)) if name]
     return found
 
@@ -79,7 +100,7 @@ def advance(session: Session, items: Mapping[str, Item], entries: Mapping[str, E
     """The session with an open question: the one that is open if it still can be asked, else the next; or none."""
     if session.item in items and session.item not in session.skipped:
         entry = entries.get(session.item, NOTHING)
-        if not entry.asleep(now) and (entry.due(now) or _is_new(session.item, entries)):
+        if not entry.asleep(now) and (entry.due(now) or _is_new(session.item, entries) or is_soon(entry, now)):
             return session
     names = queue(session, items, entries, now)
     if not names:

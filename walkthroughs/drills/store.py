@@ -20,7 +20,7 @@ from typing import Any, Self
 from walkthroughs.drills.errors import StoreError
 from walkthroughs.drills.log import NOTHING, Entry, Event, derive, in_order
 from walkthroughs.drills.migrations import migrate
-from walkthroughs.drills.schedule import RATINGS, Card, from_ms, to_ms
+from walkthroughs.drills.schedule import RATINGS, RULES, Card, from_ms, to_ms
 
 NAME = "drills.db"
 PATIENCE = 20.0
@@ -61,6 +61,8 @@ class Store:
                 _to_wal(self._db)
                 self._db.execute("PRAGMA synchronous = FULL")
                 migrate(self._db)
+            if self._rules() != RULES:
+                self.recompute()
         except BaseException as error:
             self._db.close()
             if isinstance(error, StoreError) and str(path) not in str(error):
@@ -171,33 +173,56 @@ class Store:
         return added
 
     def recompute(self) -> int:
-        """Make every card anew from the log; answers how many items there are."""
+        """Make every card anew from the log; answers how many items there are.
+
+        Done when a file is opened whose cards were made by other rules than this Pagewalk's.
+        """
         with self.transaction():
             self._db.execute("DELETE FROM cards")
             items = [item for (item,) in self._db.execute("SELECT DISTINCT item FROM log ORDER BY item")]
             for item in items:
                 self._derive(item)
+            self._db.execute("INSERT OR REPLACE INTO rules VALUES (1, ?)", (RULES,))
         return len(items)
 
-    # An open session, so that an interrupted one goes on.
+    def _rules(self) -> str:
+        with self._words():
+            row = self._db.execute("SELECT name FROM rules").fetchone()
+        return row[0] if row else ""
+
+    # What is open, so that an interrupted session or interview goes on.
 
     def session(self) -> dict[str, Any] | None:
         """What was kept of an open session, or None; one that cannot be read is none."""
+        return self._open("session")
+
+    def keep(self, session: dict[str, Any] | None) -> None:
+        """Keep the open session, or drop it."""
+        self._keep("session", session)
+
+    def interview(self) -> dict[str, Any] | None:
+        """What was kept of an open interview, or None; one that cannot be read is none."""
+        return self._open("interview")
+
+    def keep_interview(self, interview: dict[str, Any] | None) -> None:
+        """Keep the open interview, or drop it."""
+        self._keep("interview", interview)
+
+    def _open(self, table: str) -> dict[str, Any] | None:
         with self._words():
-            row = self._db.execute("SELECT data FROM session").fetchone()
+            row = self._db.execute(f"SELECT data FROM {table}").fetchone()
         try:
             data = json.loads(row[0]) if row else None
         except ValueError:
             return None
         return data if isinstance(data, dict) else None
 
-    def keep(self, session: dict[str, Any] | None) -> None:
-        """Keep the open session, or drop it."""
+    def _keep(self, table: str, data: dict[str, Any] | None) -> None:
         with self.transaction():
-            if session is None:
-                self._db.execute("DELETE FROM session")
+            if data is None:
+                self._db.execute(f"DELETE FROM {table}")
             else:
-                self._db.execute("INSERT OR REPLACE INTO session VALUES (1, ?)", (json.dumps(session),))
+                self._db.execute(f"INSERT OR REPLACE INTO {table} VALUES (1, ?)", (json.dumps(data),))
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -8,27 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Mount, Route
-from starlette.types import Receive, Scope, Send
 
+from walkthroughs.server import code
+from walkthroughs.server.code import Code
+from walkthroughs.server.exchange import MOST_BODY, EventStream, Malformed, answer, body_of
 from walkthroughs.server.guards import Guard
 from walkthroughs.server.offers import offer_of
-from walkthroughs.server.pages import HEADERS, Pages
+from walkthroughs.server.pages import Pages
 from walkthroughs.server.parameters import Refused
 from walkthroughs.server.process import COMMAND, Child, Limits
 from walkthroughs.server.queue import MOST_WAITING, Job, QueueClosed, QueueFull, RunQueue
-
-MOST_BODY = 4096
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,10 @@ class Registry:
 
 @dataclass(frozen=True)
 class Settings:
-    """Where the server stands. `hosts`: the Host headers that mean it; `device`: what the page calls the backend."""
+    """Where the server stands. `hosts`: the Host headers that mean it; `device`: what the page calls the backend.
+
+    `code`: None unless the reader allowed that code typed into a page is run.
+    """
 
     site: Path
     token: str
@@ -62,6 +64,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     most_waiting: int = MOST_WAITING
     rebuilds: bool = False
+    code: Code | None = None
 
 
 class Live(Starlette):
@@ -75,7 +78,10 @@ def create_app(settings: Settings) -> Live:
     """Put the app together."""
 
     def start(job: Job) -> Child:
-        return Child(settings.registry.command, {**job.request, "backend": settings.backend}, settings.limits)
+        request = {**job.request, "backend": settings.backend}
+        if settings.code is not None and "drill" in request:
+            return Child(settings.code.command, request, settings.limits, apart=True)
+        return Child(settings.registry.command, request, settings.limits)
 
     runs = RunQueue(start, settings.most_waiting)
     pages = Pages(settings.site, settings.token, rebuilds=settings.rebuilds)
@@ -95,6 +101,8 @@ def create_app(settings: Settings) -> Live:
             Route("/-/live/steps", handlers.steps, methods=["GET"]),
             Route("/-/live/build", handlers.build, methods=["GET"]),
             Route("/-/live/runs", handlers.run, methods=["POST"]),
+            Route("/-/live/code", handlers.code, methods=["GET"]),
+            Route("/-/live/code", handlers.run_code, methods=["POST"]),
             Route("/-/live/runs/{run}", handlers.cancel, methods=["DELETE"]),
             Mount("/", pages),
         ],
@@ -103,12 +111,6 @@ def create_app(settings: Settings) -> Live:
     )
     app.pages, app.runs = pages, runs
     return app
-
-
-def answer(body: Mapping[str, Any], status: int = 200, **headers: str) -> JSONResponse:
-    """A JSON answer that no cache keeps."""
-    more = {name.replace("_", "-"): value for name, value in headers.items()}
-    return JSONResponse(body, status, {**HEADERS, "Cache-Control": "no-store", **more})
 
 
 class _Handlers:
@@ -136,20 +138,27 @@ class _Handlers:
 
     async def run(self, request: Request) -> Any:
         """Check what was asked for, and let it wait for its turn; the answer streams everything that happens."""
+        body = await _read(request)
+        return body if isinstance(body, Response) else self._submit(lambda: self._asked(body))
+
+    async def code(self, request: Request) -> Response:
+        """Whether this page may send code, and why not; it asks before it shows an editor."""
         try:
-            asked = self._asked(await _body(request))
-            job = self.runs.submit(asked)
-        except _Malformed as problem:
-            return answer({"error": str(problem)}, problem.status)
-        except _UnknownStep as problem:
-            return answer({"error": str(problem)}, 404)
-        except Refused as problem:
-            return answer({"error": str(problem), "field": problem.field}, 422)
-        except QueueFull as problem:
-            return answer({"error": str(problem)}, 429, Retry_After="5")
-        except QueueClosed as problem:
-            return answer({"error": str(problem)}, 503)
-        return EventStream(job, self.runs)
+            code.check(self.settings.code, request.headers.getlist(code.KEY_HEADER))
+            why = ""
+        except code.Forbidden as problem:
+            why = str(problem)
+        about = {"backend": self.settings.backend, "device": self.settings.device, "most": code.MOST_TEXT}
+        return answer({"allowed": self.settings.code is not None, "key": not why, "why": why, **about})
+
+    async def run_code(self, request: Request) -> Any:
+        """As `run`, of a kernel's text; nothing of the request is looked at before it is known who sends it."""
+        try:
+            allowed = code.check(self.settings.code, request.headers.getlist(code.KEY_HEADER))
+        except code.Forbidden as problem:
+            return answer({"error": str(problem)}, 403)
+        body = await _read(request, code.MOST_BODY)
+        return body if isinstance(body, Response) else self._submit(lambda: code.read(allowed, body))
 
     async def cancel(self, request: Request) -> Response:
         """End a run that waits or runs."""
@@ -157,10 +166,25 @@ class _Handlers:
             return answer({"cancelled": True})
         return answer({"error": "no run of that id waits or runs: it has ended"}, 404)
 
+    def _submit(self, asked: Callable[[], dict[str, Any]]) -> Any:
+        """Queue a run, if what was asked for can be met; its events, or why not."""
+        try:
+            return EventStream(self.runs.submit(asked()), self.runs)
+        except Malformed as problem:
+            return answer({"error": str(problem)}, problem.status)
+        except (_UnknownStep, code.UnknownDrill) as problem:
+            return answer({"error": str(problem)}, 404)
+        except Refused as problem:
+            return answer({"error": str(problem), "field": problem.field}, 422)
+        except QueueFull as problem:
+            return answer({"error": str(problem)}, 429, Retry_After="5")
+        except QueueClosed as problem:
+            return answer({"error": str(problem)}, 503)
+
     def _asked(self, body: object) -> dict[str, Any]:
         """The request for the child, out of what was sent."""
         if not isinstance(body, dict) or not {"step"} <= set(body) <= {"step", "parameters"}:
-            raise _Malformed("the body must be an object with step and, perhaps, parameters")
+            raise Malformed("the body must be an object with step and, perhaps, parameters")
         step, given = body["step"], body.get("parameters")
         port = self.settings.registry.ports.get(step) if isinstance(step, str) else None
         if port is None:
@@ -173,66 +197,13 @@ class _Handlers:
         return {"step": step, "values": offer.read(given)}
 
 
-class _Malformed(ValueError):
-    def __init__(self, message: str, status: int = 400) -> None:
-        self.status = status
-        super().__init__(message)
-
-
 class _UnknownStep(LookupError):
     pass
 
 
-async def _body(request: Request) -> object:
-    """The JSON of a small request; raises _Malformed."""
-    if request.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
-        raise _Malformed("Content-Type must be application/json", 415)
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MOST_BODY:
-            raise _Malformed(f"the body is longer than {MOST_BODY} bytes", 413)
+async def _read(request: Request, most: int = MOST_BODY) -> object:
+    """The body of a request, or the answer that says what is wrong with it."""
     try:
-        return json.loads(body, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise _Malformed("the body is no JSON") from error
-
-
-def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is no number in JSON")
-
-
-class EventStream:
-    """The answer to a run: its events, one JSON object a line, until it ends or the reader goes away."""
-
-    def __init__(self, job: Job, runs: RunQueue) -> None:
-        self.job = job
-        self.runs = runs
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send events while somebody listens; cancel the run when nobody does."""
-        sending = asyncio.create_task(self._send(send))
-        leaving = asyncio.create_task(_gone(receive))
-        try:
-            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (sending, leaving):
-                task.cancel()
-            self.runs.cancel(self.job.id)
-        with contextlib.suppress(asyncio.CancelledError, OSError, ClientDisconnect):
-            await sending
-
-    async def _send(self, send: Send) -> None:
-        kind = "application/x-ndjson; charset=utf-8"
-        headers = {**HEADERS, "Content-Type": kind, "Cache-Control": "no-store"}
-        lines = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": 200, "headers": lines})
-        async for event in self.job.events():
-            line = json.dumps(event, ensure_ascii=False).encode() + b"\n"
-            await send({"type": "http.response.body", "body": line, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+        return await body_of(request, most)
+    except Malformed as problem:
+        return answer({"error": str(problem)}, problem.status)

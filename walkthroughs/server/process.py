@@ -2,7 +2,8 @@
 
 The child has a session of its own, so that it and whatever it started can be killed together, and so that Ctrl-C in the
 terminal reaches the server alone. Its limits: wall-clock time and memory held, watched from here; address space and
-processor time, by the kernel.
+processor time, by the kernel. A child that runs a reader's code is kept apart: it works in a folder of its own, what it
+starts counts as its own, and is ended with it wherever it went.
 """
 
 from __future__ import annotations
@@ -13,17 +14,23 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from walkthroughs.kin import Kin, resident
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = (sys.executable, "-m", "walkthroughs.server.child")
 GIB = 2**30
 MOST_EVENTS = 2000
 MOST_LINE = 1 << 20
+MOST_PROCESSES = 64
 TAIL = 4000
+TOLD = frozenset({"running", "launch", "check", "measured", "verdict"})
+"""What a child may tell. The rest is the server's own to say."""
 
 Event = dict[str, Any]
 
@@ -43,13 +50,16 @@ class Limits:
 
 
 class Child:
-    """One run. `events()` is read once; `kill` may be called at any time."""
+    """One run. `events()` is read once; `kill` may be called at any time. `apart`: it runs a reader's code."""
 
-    def __init__(self, command: tuple[str, ...], request: Mapping[str, Any], limits: Limits) -> None:
+    def __init__(
+        self, command: tuple[str, ...], request: Mapping[str, Any], limits: Limits, *, apart: bool = False
+    ) -> None:
         self.command = command
         self.request = {**request, "memory": limits.address_space, "seconds": int(limits.seconds) + 5}
         self.limits = limits
         self.reason = ""
+        self.kin = Kin() if apart else None
         self._process: asyncio.subprocess.Process | None = None
 
     def kill(self, reason: str) -> None:
@@ -59,13 +69,46 @@ class Child:
             # The group has the child's number: it leads its own session.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+        if self._process is not None and self.kin is not None:
+            self.kin.end()
 
     async def events(self) -> AsyncIterator[Event]:
         """Start the child and give its events; the last one is always `ended`, with the reason and a message."""
+        with self._folder() as folder:
+            process = await self._start(folder)
+            watch = asyncio.create_task(self._watch(process))
+            tail = asyncio.create_task(_tail(process))
+            try:
+                verdict = False
+                async for event in self._told(process):
+                    verdict = verdict or event["event"] == "verdict"
+                    yield event
+                code = await _patiently(process)
+                yield self._ended(code, verdict, await tail)
+            finally:
+                watch.cancel()
+                self.kill("cancelled")
+                await process.wait()
+                tail.cancel()
+
+    @contextlib.contextmanager
+    def _folder(self) -> Iterator[str]:
+        """Where the child works: the checkout, or for a reader's code a folder that goes with it."""
+        if self.kin is None:
+            yield str(ROOT)
+            return
+        with tempfile.TemporaryDirectory(prefix="pagewalk-run-", ignore_cleanup_errors=True) as made:
+            yield made
+
+    async def _start(self, folder: str) -> asyncio.subprocess.Process:
+        own = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", **(self.kin.variables if self.kin else {})}
+        variables = {**os.environ, **own}
+        if self.kin:  # elsewhere than in the checkout, our packages must be found
+            variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), variables.get("PYTHONPATH")]))
         process = await asyncio.create_subprocess_exec(
             *self.command,
-            cwd=ROOT,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+            cwd=folder,
+            env=variables,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -73,35 +116,34 @@ class Child:
             limit=MOST_LINE,
         )
         self._process = process
-        assert process.stdin is not None
-        watch = asyncio.create_task(self._watch(process.pid))
-        tail = asyncio.create_task(_tail(process))
-        try:
-            if self.reason:  # cancelled while it started
-                self.kill(self.reason)
-            with contextlib.suppress(ConnectionError):
-                process.stdin.write(json.dumps(self.request).encode() + b"\n")
-                await process.stdin.drain()
-            verdict = False
-            async for event in self._lines(process):
-                verdict = verdict or event.get("event") == "verdict"
-                yield event
-            code = await _patiently(process)
-            yield self._ended(code, verdict, await tail)
-        finally:
-            watch.cancel()
-            self.kill("cancelled")
-            await process.wait()
-            tail.cancel()
+        if self.kin:
+            self.kin.leader = process.pid
+        return process
 
-    async def _watch(self, pid: int) -> None:
-        """Kill the child when its time is over, or when it holds more memory than it may."""
+    async def _told(self, process: asyncio.subprocess.Process) -> AsyncIterator[Event]:
+        """Send the request, and give what the child tells."""
+        assert process.stdin is not None
+        if self.reason:  # cancelled while it started
+            self.kill(self.reason)
+        with contextlib.suppress(ConnectionError):
+            process.stdin.write(json.dumps(self.request).encode() + b"\n")
+            await process.stdin.drain()
+        async for event in self._lines(process):
+            yield event
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        """Kill the child when its time is over, or when it holds more than it may; and what outlives it, apart."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self.limits.seconds
         while loop.time() < end:
-            await asyncio.sleep(0.1)
-            if resident(pid) > self.limits.memory:
-                self.kill("memory")
+            await asyncio.sleep(0.25 if self.kin else 0.1)
+            if self.kin and process.returncode is not None:
+                await asyncio.sleep(1)
+                self.kin.end()
+                return
+            count, held = self.kin.held() if self.kin else (1, resident(process.pid))
+            if held > self.limits.memory or count > MOST_PROCESSES:
+                self.kill("memory" if held > self.limits.memory else "processes")
                 return
         self.kill("time")
 
@@ -113,11 +155,8 @@ class Child:
                 line = await process.stdout.readline()
             except ValueError:
                 break
-            try:
-                event = json.loads(line)
-            except ValueError:  # the end, or a line that the child's own end cut in two
-                return
-            if not isinstance(event, dict):
+            event = _event(line)
+            if event is None:  # the end, or a line that the child's own end cut in two
                 return
             yield event
         self.kill("output")
@@ -130,10 +169,25 @@ class Child:
             "stopping": "The server is stopping.",
             "time": f"The run took longer than {self.limits.seconds:g} seconds and was ended.",
             "memory": f"The run held more than {self.limits.memory / GIB:g} GiB of memory and was ended.",
+            "processes": f"The run started more than {MOST_PROCESSES} processes and was ended.",
             "output": "The run told more than a page can show and was ended.",
             "crashed": f"The run's process {_how(code)}. The server goes on.{said and f' It said: {said}'}",
         }
         return {"event": "ended", "reason": reason, "message": words[reason]}
+
+
+def _event(line: bytes) -> Event | None:
+    """A line as an event; None for what is none. What a reader's code writes there may be anything at all."""
+    try:
+        event = json.loads(line, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return None
+    told = isinstance(event, dict) and isinstance(event.get("event"), str) and event["event"] in TOLD
+    return event if told else None
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name} is no number in JSON")
 
 
 async def _tail(process: asyncio.subprocess.Process) -> str:
@@ -162,12 +216,3 @@ def _how(code: int) -> str:
         return f"was ended by {signal.Signals(-code).name}"
     except ValueError:
         return f"was ended by signal {-code}"
-
-
-def resident(pid: int) -> int:
-    """Bytes of memory that a process holds, 0 where that is not known or it has ended."""
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -47,7 +47,7 @@ class Job:
         """Add an event, marked with the job's id; `ended` is the last one that is taken."""
         if self.ended:
             return
-        self._events.put_nowait({"run": self.id, **event})
+        self._events.put_nowait({**event, "run": self.id})
         if event["event"] == "ended":
             self.ended = True
             self._events.put_nowait(None)
@@ -128,6 +128,8 @@ class RunQueue:
                 job.tell(event)
         except OSError as error:  # no process could be started
             job.tell({"event": "ended", "reason": "crashed", "message": f"The run could not be started: {error}"})
+        except Exception as error:  # whatever it is: the next run has its turn
+            job.tell({"event": "ended", "reason": "crashed", "message": f"The run broke off: {error}"})
         finally:
             job.child.kill("stopping")
             await events.aclose()  # type: ignore[attr-defined]

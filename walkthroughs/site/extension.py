@@ -15,6 +15,8 @@ from . import (
     claims,
     compare,
     drawings,
+    drill_pages,
+    fix_pages,
     glossary,
     grid_page,
     history,
@@ -82,6 +84,22 @@ def _films(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
     return render.list_lines(data.films().values(), at.options.get("folder", "play"))
 
 
+def _drills(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return drill_pages.index_lines(data.drills(), at.options.get("folder", "drills"), stash)
+
+
+def _drill(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return drill_pages.kind_lines(data.drill(at.argument()), at.root, stash)
+
+
+def _fix(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return fix_pages.page_lines(at.argument(), at.root, stash)
+
+
+def _fixes(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return fix_pages.index_lines()
+
+
 def _svg(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
     name, _, caption = at.text.partition(" ")
     return ["", stash(drawings.drawing_html(name, caption)), ""]
@@ -129,6 +147,10 @@ HANDLERS: Mapping[str, Handler] = {
     "pair": _pair,
     "player": _film,
     "films": _films,
+    "drills": _drills,
+    "drill": _drill,
+    "fix": _fix,
+    "fixes": _fixes,
     "svg": _svg,
     "glossary": _glossary,
     "history": _history,

@@ -15,7 +15,8 @@ from walkthroughs import step as catalog
 from walkthroughs.claims.compute import computed
 from walkthroughs.stepper import films
 
-from . import claim_views, code, compare_data, history, player, proof
+from . import claim_views, code, compare_data, drill_data, history, player, proof
+from .drill_view import DrillKind
 from .errors import UnknownPageItem
 from .model import (
     ClaimView,
@@ -104,6 +105,7 @@ class ProjectData:
             drift=history.note(step),
             claims=claims,
             player=player.step_view(clip, step.slug) if (clip := films.clip_of(step)) else None,
+            drills=drill_data.of_step(step.id),
         )
 
     def films(self) -> dict[str, Summary]:
@@ -152,6 +154,7 @@ class ProjectData:
             same_idea=_same_idea(name),
             claims=tuple(claim for claim in self.claims().values() if name in claim.concepts),
             lane=history.lane_note(name),
+            drills=drill_data.of_concept(name),
         )
 
     def compares(self) -> dict[str, Summary]:
@@ -162,6 +165,14 @@ class ProjectData:
         """One idea in all its kernels; raises `UnknownPageItem`."""
         walks = {walk.id: walk.title for walk in self._registry.values()}
         return compare_data.view(name, self.concepts(), self._readers, walks)
+
+    def drills(self) -> dict[str, Summary]:
+        """Every kind of drill, by its page's name."""
+        return drill_data.summaries()
+
+    def drill(self, kind: str) -> DrillKind:
+        """One kind with all its questions; raises `UnknownPageItem`."""
+        return drill_data.kind_view(kind)
 
     def claims(self) -> dict[str, ClaimView]:
         """Every claim by id, checked once a build."""

@@ -6,9 +6,12 @@ Tests fill them by hand.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from annotate.history import Cell
+
+if TYPE_CHECKING:
+    from .drill_view import DrillKind
 
 BadgeKind = Literal["gpu", "sim", "stale", "pending"]
 Verdict = Literal["passed", "failed", "stale", "measured"]
@@ -182,6 +185,7 @@ class StepView:
     drift: DriftNote | None = None
     claims: tuple[ClaimView, ...] = ()
     player: PlayerView | None = None
+    drills: tuple[Link, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +323,7 @@ class ConceptView:
     same_idea: SameIdea | None = None
     claims: tuple[ClaimView, ...] = ()
     lane: LaneNote | None = None
+    drills: tuple[Link, ...] = ()
 
 
 class SiteData(Protocol):
@@ -362,6 +367,14 @@ class SiteData(Protocol):
 
     def film(self, name: str) -> FilmView:
         """One film; raises `UnknownPageItem`."""
+        ...
+
+    def drills(self) -> Mapping[str, Summary]:
+        """Every kind of drill, by its page's name below `drills`."""
+        ...
+
+    def drill(self, kind: str) -> "DrillKind":
+        """One kind with all its questions; raises `UnknownPageItem`."""
         ...
 
     def claims(self) -> Mapping[str, ClaimView]:

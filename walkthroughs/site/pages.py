@@ -11,11 +11,11 @@ from pathlib import Path
 
 from annotate.files import write_text
 
-from . import machine_page
+from . import drill_pages, fix_pages, machine_page
 from .model import SiteData, Summary
 
-FOLDERS = ("walkthroughs", "concepts", "compare", "play")
-OWN_FOLDERS = (*FOLDERS, machine_page.FOLDER)
+FOLDERS = ("walkthroughs", "concepts", "compare", "play", "drills")
+OWN_FOLDERS = (*FOLDERS, machine_page.FOLDER, fix_pages.FOLDER)
 _NOTE = "# Written by walkthroughs/site/pages.py; edit the catalog or the concept table instead."
 
 
@@ -61,6 +61,8 @@ def stubs(data: SiteData) -> dict[str, str]:
         pages[f"compare/{entry.id}.md"] = _stub(title, f"::: compare {entry.id} root=..", _WIDE)
     for entry in data.films().values():
         pages[f"play/{entry.id}.md"] = _stub(f"Play: {entry.id}", f"::: player {entry.id} root=..", _WIDE)
+    for path, (title, body) in drill_pages.stubs(data.drills()).items():
+        pages[path] = _stub(title, body)
     return pages
 
 
@@ -86,8 +88,8 @@ def write_all(docs_dir: Path, data: SiteData | None = None) -> list[Path]:
 
 
 def _wanted(docs_dir: Path, data: SiteData | None) -> dict[Path, str]:
-    """Every stub's text; the kernels' machine code belongs to the project alone, whatever content is shown."""
-    texts = stubs(data) if data else {**stubs(_project()), **machine_page.stubs()}
+    """Every stub's text; machine code and kernels to fix belong to the project alone, whatever content is shown."""
+    texts = stubs(data) if data else {**stubs(_project()), **machine_page.stubs(), **fix_pages.stubs()}
     return {docs_dir / name: text for name, text in texts.items()}
 
 

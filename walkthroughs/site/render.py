@@ -12,7 +12,19 @@ from walkthroughs import naming
 
 from .claims import note_lines, warning_lines, with_margin
 from .inline import label, plain
-from .model import Badge, ConceptView, DriftNote, KernelRef, Panes, Row, SameIdea, StepView, Summary, WalkthroughView
+from .model import (
+    Badge,
+    ConceptView,
+    DriftNote,
+    KernelRef,
+    Link,
+    Panes,
+    Row,
+    SameIdea,
+    StepView,
+    Summary,
+    WalkthroughView,
+)
 from .player import player_html
 
 Stash = Callable[[str], str]
@@ -158,6 +170,7 @@ def step_lines(step: StepView, root: str, stash: Stash) -> list[str]:
         *with_margin([*naming.linked(step.prose.strip().splitlines(), root)], note_lines(step.claims, root)),
         "",
         *pair_lines(step.panes, step.slug, root, stash, reads, after=player),
+        *([f"Asked in: {drill_links(step.drills, root)}.", "{ .pw-upstream-links }", ""] if step.drills else []),
         stash(table_html(step.rows, step.rows_from)),
         "",
         *([stash(names_html(step.panes.names)), ""] if step.panes.names else []),
@@ -217,6 +230,8 @@ def concept_lines(view: ConceptView, root: str, stash: Stash) -> list[str]:
             for step in view.steps
         ]
         lines.append("")
+    if view.drills:
+        lines += [heading(2, "Can you answer for it?", "drills"), "", f"Drills: {drill_links(view.drills, root)}.", ""]
     if view.see_also:
         lines += [heading(2, "See also", "see-also"), ""]
         lines += [
@@ -224,6 +239,11 @@ def concept_lines(view: ConceptView, root: str, stash: Stash) -> list[str]:
         ]
         lines.append("")
     return lines
+
+
+def drill_links(drills: Iterable[Link], root: str) -> str:
+    """Drills as links to their questions, on one line."""
+    return ", ".join(f"[{label(drill.label)}]({root}/{drill.url})" for drill in drills)
 
 
 def same_idea_lines(idea: SameIdea, page: str, root: str) -> list[str]:

@@ -6,8 +6,6 @@ A file is one line of JavaScript that registers a packed film, so that it also l
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -15,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from annotate.concepts import concepts
-from annotate.files import write_text
+from walkthroughs import packing
 from walkthroughs.digest import ROOT
 from walkthroughs.stepper.films import Film, films, join, record
 
@@ -76,20 +74,10 @@ def port_lines(trace: Trace) -> dict[str, dict[int, str]]:
 
 def script(wanted: Film) -> str:
     """A film's file: registers its gzip in base64 under its id. The same text each time."""
-    packed = gzip.compress(json.dumps(content(wanted), separators=(",", ":")).encode(), 9, mtime=0)
-    text = base64.b64encode(packed).decode()
-    return f'(window.pagewalkFilms=window.pagewalkFilms||{{}})["{wanted.id}"]="{text}";\n'
+    return packing.script("pagewalkFilms", wanted.id, content(wanted))
 
 
 def write_all(folder: Path = FOLDER, wanted: Mapping[str, Film] | None = None) -> list[Path]:
     """Write every film's file that is missing or differs, and delete those of no film; answers the paths touched."""
-    folder.mkdir(parents=True, exist_ok=True)
-    texts = {folder / f"{name}.js": script(film) for name, film in (films() if wanted is None else wanted).items()}
-    touched = [path for path in sorted(folder.glob("*.js")) if path not in texts]
-    for path in touched:
-        path.unlink()
-    for path, text in texts.items():
-        if not path.is_file() or path.read_text("utf-8") != text:
-            write_text(path, text)
-            touched.append(path)
-    return touched
+    chosen = films() if wanted is None else wanted
+    return packing.write_all(folder, {name: script(film) for name, film in chosen.items()})

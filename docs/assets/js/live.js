@@ -27,7 +27,8 @@
   }
 
   function ask(path, options) {
-    const headers = { "X-Pagewalk-Token": token(), ...(options && options.body ? { "Content-Type": "application/json" } : {}) };
+    const json = options && options.body ? { "Content-Type": "application/json" } : {};
+    const headers = { "X-Pagewalk-Token": token(), ...json, ...(options && options.headers) };
     return window.fetch(BASE + path, { ...options, headers, cache: "no-store" });
   }
 
@@ -364,7 +365,7 @@
   document.addEventListener("submit", submit);
   watch();
 
-  window.pagewalkLive = { page: page };
+  window.pagewalkLive = { page, token, ask, refusal, linesOf, tableOf, addRow, element, button };
   if (window.document$ && window.document$.subscribe) window.document$.subscribe(page);
   else if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", page);
   else page();

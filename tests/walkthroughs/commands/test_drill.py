@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from annotate.sourcetree import SCHEMA
 from walkthroughs.digest import ROOT
 from walkthroughs.drills.schedule import to_ms
 from walkthroughs.drills.store import Store
@@ -63,12 +65,14 @@ def test_a_first_session(drill: Drill, tmp_path: Path) -> None:
     assert done.stderr == ""
     first, _, rest = done.stdout.partition("\n\n")
     assert len(first.splitlines()) == 4
+    assert first.startswith("Interview questions on how PagedAttention kernels work")
     assert max(map(len, first.splitlines())) <= 80
     assert titles(done) == ["recall/table", "recall/deeper"]
     assert "You said 7 letters." in rest
     assert " 1 logical to physical" in rest
     assert "   pagewalk walk paged-reference/lookup" in rest
     assert "1 Again (1 min)   2 Hard (6 min)   3 Good (10 min)   4 Easy (8 d)   Enter: 3" in rest
+    assert rest.count("How well did you know it?") == 1
     assert "Good: again in 10 min." in rest
     assert rest.endswith("Kept. `pagewalk drill` goes on here.\n")
     assert ESCAPE not in done.stdout
@@ -79,7 +83,8 @@ def test_a_first_session(drill: Drill, tmp_path: Path) -> None:
 def test_the_next_day_of_a_first_session_says_nothing_of_beginnings(drill: Drill) -> None:
     drill("--seed", "7", typed="\n3\nq\n")
     again = drill(typed="q\n")
-    assert "Then 1 to 4" not in again.stdout
+    assert "Interview questions" not in again.stdout
+    assert "How well did you know it?" not in again.stdout
     assert "Going on where you left." in again.stdout
 
 
@@ -171,7 +176,7 @@ def test_due_comes_before_new(drill: Drill, tmp_path: Path) -> None:
         store.review("compute/sum", 1, now - timedelta(days=2))
         store.review("recall/why-paged", 1, now - timedelta(days=3))
         store.review("gone/item", 1, now - timedelta(days=4))
-    assert titles(drill(typed="\n1\n0\n\nq\n"))[:3] == ["recall/why-paged", "compute/sum", "recall/table"]
+    assert titles(drill(typed="\n1\n0\n\nq\n"))[:3] == ["recall/why-paged", "compute/sum", "find/walk"]
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no kill -9 here")
@@ -263,7 +268,7 @@ def test_list(drill: Drill, json_rows: Rows, tmp_path: Path) -> None:
         store.suspend("find/walk", now)
         store.bury("recall/deepest", now, now + timedelta(days=1))
     text = drill("list").stdout.splitlines()
-    assert text[0] == "4 recall, 2 compute, 2 find"
+    assert text[0] == "8 items: 4 recall, 2 compute, 2 find"
     says = {name: said for name, said, _ in (re.split(r"  +", line.rstrip()) for line in text[1:])}
     assert says == {
         "recall/table": "in 8 d", "recall/why-paged": "new", "recall/deeper": "new",
@@ -272,7 +277,7 @@ def test_list(drill: Drill, json_rows: Rows, tmp_path: Path) -> None:
     }  # fmt: skip
     done = drill("list", "--json")
     rows = {row["id"]: row for row in json_rows(done, "drills")}
-    assert done.stderr == "4 recall, 2 compute, 2 find\n"
+    assert done.stderr == "8 items: 4 recall, 2 compute, 2 find\n"
     assert rows["find/walk"]["suspended"] is True
     assert rows["recall/deepest"]["buried"] is True
     assert rows["recall/deeper"]["after"] == "recall/table"
@@ -438,8 +443,14 @@ def test_over_the_bank_itself(
     run_cli: Callable[..., subprocess.CompletedProcess[str]], json_rows: Rows, tmp_path: Path
 ) -> None:
     env = {"PAGEWALK_STATE": str(tmp_path), "COLUMNS": "80"}
-    rows = json_rows(run_cli("drill", "list", "--json", env=env), "drills")
-    assert {row["kind"] for row in rows} >= {"recall", "compute", "predict", "find"}
+    listed = run_cli("drill", "list", "--json", env=env)
+    rows = json_rows(listed, "drills")
+    counts = Counter(row["kind"] for row in rows)
+    assert counts["recall"] >= 80
+    assert counts["compute"] >= 25
+    assert min(counts["predict"], counts["find"]) >= 10
+    parts = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    assert listed.stderr == f"{len(rows)} items: {parts}\n"
     text = run_cli("drill", "list", env=env).stdout.splitlines()
     assert max(map(len, text)) <= 80
     assert [line.split()[0] for line in text[1:] if line[0] != " "] == [row["id"] for row in rows]
@@ -450,3 +461,24 @@ def test_over_the_bank_itself(
         session = store.session()
     assert session is not None
     assert session["item"] in {row["id"] for row in rows}
+
+
+@pytest.mark.parametrize(("form", "said"), [("lines", "pagewalk fetch vllm@0.24.0"), ("number", ""), ("self", "")])
+def test_where_to_look(form: Any, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from annotate.sourcetree import pins
+    from walkthroughs.commands.drill_session import look_in
+    from walkthroughs.drills.item import Item, Question
+
+    monkeypatch.setenv("PAGEWALK_CACHE", str(tmp_path))
+    item = Item("find/walk", "", 1)
+    question = Question(item, 1, "Where?", form, state={"source": "vllm@0.24.0"})
+    assert said in look_in(question)
+    assert bool(said) == bool(look_in(question))
+    assert look_in(Question(item, 1, "Where?", form)) == ""
+    # Where the source is here, its folder is said.
+    pin = pins()["vllm@0.24.0"]
+    home = tmp_path / "sources" / pin.id
+    (home / "tree").mkdir(parents=True)
+    manifest = {"schema": SCHEMA, "digest": pin.digest, "globs": [*pin.files, *pin.beside]}
+    (home / "manifest.json").write_text(json.dumps(manifest | {"files": {}, "marked_copy": False}))
+    assert look_in(question) == (f"Its files are in {home / 'tree'}" if said else "")

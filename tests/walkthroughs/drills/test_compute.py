@@ -296,6 +296,15 @@ def test_an_unknown_wrong_number_is_compared(typed: str, said: str) -> None:
     assert grade(made(1000, []), typed).said == said
 
 
+@pytest.mark.parametrize("right", [2.5, 1000])
+def test_a_number_that_no_float_holds_is_compared(right: float) -> None:
+    question = made(right, [], "", 0.01 if isinstance(right, float) else 0.0)
+    for typed, said in (("999999^300", "too large"), ("1e300", "too large"), ("-1e300", "not it")):
+        assert said in grade(question, typed).said
+    assert "too large" in grade(made(2.5, [], "", 0.01), "1e300/1e-300").said
+    assert "not it" in grade(made(2.5, [], "", 0.01), "-1e300/1e-300").said
+
+
 def test_lists_mind_the_order_and_the_number() -> None:
     question = made([7, 2, 5], [[[0, 1, 2], "left the table out"]])
     assert grade(question, "7 2 5").right

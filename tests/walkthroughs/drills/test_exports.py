@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from walkthroughs.drills import bank
 from walkthroughs.drills.asking import fixed_seed
-from walkthroughs.drills.exports import ANKI_KINDS, CSV_FIELDS, leaves, to_csv, to_markdown, write_anki
+from walkthroughs.drills.exports import ANKI_KINDS, CSV_FIELDS, guid, leaves, to_csv, to_markdown, write_anki
 from walkthroughs.drills.item import Item
 from walkthroughs.drills.store import Store
 
@@ -106,6 +107,29 @@ def test_anki_takes_it_twice_and_updates(sample: ModuleType, collection: Collect
     assert len(collection.find_notes('"Title:New: *"')) == 7
     assert collection.get_note(walk)["Title"] == "New: Find the walk"
     assert len(collection.models.all_names_and_ids()) == len({m.name for m in collection.models.all_names_and_ids()})
+
+
+def test_anki_takes_the_bank_itself_twice(collection: Collection, tmp_path: Path) -> None:
+    path = tmp_path / "drills.apkg"
+    found, absent = leaves(bank, ANKI_KINDS)
+    assert not absent
+    assert len({guid(leaf.item) for leaf in found}) == len(found) > 200
+    for hours in range(2):
+        write_anki(path, leaves(bank, ANKI_KINDS)[0], NOW + timedelta(hours=hours))
+        take_in(collection, path)
+        assert (collection.note_count(), collection.card_count()) == (len(found), len(found))
+    deck = collection.decks.by_name("Pagewalk")
+    assert deck is not None
+    assert len(collection.find_cards("deck:Pagewalk")) == len(found)
+    for kind in ANKI_KINDS:
+        assert len(collection.find_notes(f"tag:pagewalk::{kind}")) == sum(leaf.item.kind == kind for leaf in found)
+    # No note is empty, and none lost its text on the way: every field of one is as it was written.
+    titles = {leaf.item.title for leaf in found}
+    for number in collection.find_notes("deck:Pagewalk"):
+        note = collection.get_note(number)
+        assert note["Title"] in titles
+        assert all(note[name].strip() for name in ("Question", "Answer", "Where"))
+    assert len([m for m in collection.models.all_names_and_ids() if m.name.startswith("Pagewalk drill")]) == 1
 
 
 def test_a_package_that_cannot_be_written_leaves_nothing(sample: ModuleType, tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_the_forms_of_an_answer() -> None:
         assert find.grade(question, typed).right, typed
 
 
-@pytest.mark.parametrize("typed", ["", "here", "0", "250-249", "-3", "249-", "a b:3", "1.5", "file:"])
+@pytest.mark.parametrize("typed", ["", "here", "0", "250-249", "-3", "249-", "a b:3", "1.5", "file:", "9" * 5000])
 def test_what_are_no_lines_is_refused(typed: str) -> None:
     with pytest.raises(DrillError, match="line"):
         read_place(typed)

@@ -272,6 +272,13 @@ def test_what_is_not_finite() -> None:
     assert predict.same(-math.inf, -math.inf)
 
 
+@pytest.mark.parametrize("right", [1.5, math.inf, -math.inf, math.nan])
+def test_a_whole_number_that_no_float_holds_is_wrong(right: float) -> None:
+    assert not predict.same(10**400, right)
+    assert not predict.same(-(10**400), right)
+    assert predict.same(10**400, 10**400)
+
+
 @given(st.one_of(st.integers(-(10**12), 10**12), st.floats(allow_nan=False)))
 def test_a_number_is_read_as_it_is_printed(value: float) -> None:
     assert predict.read_number(f"  {value!r} ") == value

@@ -16,11 +16,14 @@ from walkthroughs.drills.item import Item
 from walkthroughs.drills.log import NOTHING, Entry
 from walkthroughs.drills.schedule import NEW, review, to_ms
 from walkthroughs.drills.session import (
+    AHEAD,
+    APART,
     Session,
     advance,
     answered,
     fresh_ones,
     from_json,
+    is_soon,
     queue,
     reopened,
     seed_of,
@@ -38,7 +41,7 @@ ENTRIES = st.builds(
         buried=to_ms(NOW) + buried,
     ),
     st.sampled_from([0, 1, 2, 3, 4]),
-    st.integers(0, 40 * 1440),
+    st.integers(0, 12) | st.integers(0, 40 * 1440),
     st.sampled_from([False, False, False, True]),
     st.sampled_from([-1, 0, 0, 0, 1]),
 )
@@ -72,6 +75,11 @@ SESSIONS = st.builds(
 )
 
 
+def asked(session: Session, items: dict[str, Item], name: str) -> bool:
+    """Whether a session may ask an item at all."""
+    return name in items and name not in session.skipped and (not session.kinds or items[name].kind in session.kinds)
+
+
 @given(SESSIONS, banks(), STANDINGS)
 def test_the_queue(session: Session, items: dict[str, Item], entries: dict[str, Entry]) -> None:
     names = queue(session, items, entries, NOW)
@@ -84,10 +92,13 @@ def test_the_queue(session: Session, items: dict[str, Item], entries: dict[str, 
     due = {n for n in items if entries.get(n, NOTHING).due(NOW) and n not in session.skipped}
     due = {n for n in due if not session.kinds or items[n].kind in session.kinds}
     new = [n for n in names if entries.get(n, NOTHING).card.due is None]
-    assert set(names) - set(new) == due  # all that is due, whatever the limit
+    soon = [n for n in names if n not in due and n not in new]
+    assert set(names) - set(new) - set(soon) == due  # all that is due, whatever the limit
     assert len(new) <= max(0, session.limit - session.fresh)
-    # Follow-ups, then what is due by its date, then what is new.
-    ranks = [0 if n in session.follows else 1 if n in due else 2 for n in names]
+    assert all(is_soon(entries[n], NOW) for n in soon)
+    assert {n for n in entries if is_soon(entries[n], NOW) and asked(session, items, n)} == set(soon)
+    # Follow-ups, then what is due by its date, then what is new, then what is due soon.
+    ranks = [3 if n in soon else 0 if n in session.follows else 1 if n in due else 2 for n in names]
     assert ranks == sorted(ranks)
     dates = [entries[n].card.due for n in names if n in due and n not in session.follows]
     assert all(a is not None and b is not None and a <= b for a, b in pairwise(dates))
@@ -108,6 +119,14 @@ def test_the_kinds_take_turns() -> None:
         name: Item(name, name, 1) for name in ("recall/a", "recall/b", "recall/c", "compute/a", "find/a", "find/b")
     }
     assert fresh_ones(items, {}) == ["recall/a", "compute/a", "find/a", "recall/b", "find/b", "recall/c"]
+    met = Entry(review(NEW, 3, NOW))
+    assert fresh_ones(items, {"recall/a": met}) == ["compute/a", "find/a", "recall/b", "find/b", "recall/c"]
+    assert fresh_ones(items, {"recall/a": met, "compute/a": met})[0] == "find/a"
+
+
+def test_the_turns_go_on_from_answer_to_answer() -> None:
+    items = {f"{kind}/{n}": Item(f"{kind}/{n}", "", 1) for kind in ("recall", "compute", "find") for n in range(4)}
+    assert [name.split("/")[0] for name in played(FIRST, items, {})] == ["recall", "compute", "find"] * 3 + ["recall"]
 
 
 @given(SESSIONS, banks(), STANDINGS)
@@ -121,7 +140,7 @@ def test_the_open_question_stays_until_it_is_answered(
         return
     entry = entries.get(opened.item, NOTHING)
     assert opened.item in items
-    assert entry.due(NOW) or (entry.card == NEW and not entry.asleep(NOW))
+    assert entry.due(NOW) or is_soon(entry, NOW) or (entry.card == NEW and not entry.asleep(NOW))
     if opened.item != session.item:
         assert opened.item == queue(session, items, entries, NOW)[0]
         assert opened.question == seed_of(session, opened.item)
@@ -186,6 +205,50 @@ CHAIN = {
 )
 def test_follow_ups_come_right_behind_a_good_answer(limit: int, ratings: dict[str, int], order: list[str]) -> None:
     assert played(replace(FIRST, limit=limit), CHAIN, ratings) == order
+
+
+def learnt(rating: int, before: timedelta, again: int = 0) -> Entry:
+    """An item's standing that long after its first answer (and another, a second before NOW)."""
+    card = review(NEW, rating, NOW - before)
+    return Entry(review(card, again, NOW - timedelta(seconds=1)) if again else card)
+
+
+@pytest.mark.parametrize(
+    ("entry", "soon"),
+    [
+        (learnt(3, timedelta(minutes=2)), True),  # Good: due in ten minutes
+        (learnt(2, APART), True),
+        (learnt(3, APART - timedelta(milliseconds=1)), False),  # answered just now
+        (learnt(3, timedelta(minutes=2), again=1), False),
+        (learnt(3, timedelta(minutes=10)), False),  # due, not soon
+        (learnt(4, timedelta(minutes=2)), False),  # Easy: learnt, in eight days
+        (replace(learnt(3, timedelta(minutes=2)), suspended=True), False),
+        (replace(learnt(3, timedelta(minutes=2)), buried=to_ms(NOW) + 1), False),
+        (NOTHING, False),
+        (Entry(replace(NEW, state="relearning", due=NOW + AHEAD, last=NOW - APART)), True),
+        (Entry(replace(NEW, state="relearning", due=NOW + AHEAD + timedelta(seconds=1), last=NOW - APART)), False),
+        (Entry(replace(NEW, state="review", due=NOW + APART, last=NOW - APART)), False),
+    ],
+)
+def test_what_is_soon(entry: Entry, soon: bool) -> None:
+    assert is_soon(entry, NOW) is soon
+
+
+def test_a_sitting_ends_with_what_is_half_learnt() -> None:
+    """Two items, each answered Good after 40 seconds: each comes a second time, and then the sitting is over."""
+    items = {name: Item(name, name, 1) for name in ("recall/a", "recall/b")}
+    entries: dict[str, Entry] = {}
+    session, now, order = FIRST, NOW, []
+    while (session := advance(session, items, entries, now)).item:
+        now += timedelta(seconds=40)
+        order.append(session.item)
+        entry = entries.get(session.item, NOTHING)
+        entries[session.item] = replace(entry, card=review(entry.card, 3, now))
+        session = answered(session, items, entry, 3)
+        now += timedelta(seconds=30)
+    assert order == ["recall/a", "recall/b", "recall/a", "recall/b"]
+    assert {entry.card.state for entry in entries.values()} == {"review"}
+    assert (session.asked, session.fresh) == (4, 2)
 
 
 def test_undoing_a_suspension_asks_it_again() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import itertools
 import json
 import os
@@ -26,7 +27,7 @@ from walkthroughs.digest import ROOT
 from walkthroughs.drills import migrations
 from walkthroughs.drills.errors import StoreError
 from walkthroughs.drills.log import NOTHING, Entry, Event, to_json
-from walkthroughs.drills.schedule import from_ms, review, to_ms
+from walkthroughs.drills.schedule import RULES, from_ms, review, to_ms
 from walkthroughs.drills.store import Store, store_file
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -251,14 +252,13 @@ def test_a_file_of_version_1_is_brought_here(tmp_path: Path) -> None:
     file_of_version_1(path, [event])
     with Store(path) as store:
         assert store.events() == [event]
-        assert (store.entry("a/x").card.stability, store.entry("a/x").card.due) == (2.5, NOW)
-        assert store.due(NOW) == ["a/x"]
+        assert store.entry("a/x").card == review(NOTHING.card, 3, NOW)  # made anew: nobody says by which rules it was
+        assert store.due(NOW + timedelta(days=1)) == ["a/x"]
         assert store.session() is None
+        assert store.interview() is None
         store.keep({"asked": 1})
-        store.recompute()
-        assert store.entry("a/x").card == review(NOTHING.card, 3, NOW)
     db = sqlite3.connect(path)
-    assert migrations.version(db) == migrations.VERSION == 2
+    assert migrations.version(db) == migrations.VERSION == 3
     assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     migrated = set(db.execute("SELECT type, name FROM sqlite_schema"))
     db.close()
@@ -268,12 +268,50 @@ def test_a_file_of_version_1_is_brought_here(tmp_path: Path) -> None:
         db.close()
 
 
+def test_cards_made_by_other_rules_are_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "drills.db"
+
+    def changed() -> tuple[float | None, str]:
+        """Falsify the card behind the store's back, open it, and say what stands there, and by which rules."""
+        db = sqlite3.connect(path)
+        db.execute("UPDATE cards SET stability = 9.5")
+        db.commit()
+        with Store(path) as store:
+            found = store.entry("a/x").card.stability
+        (name,) = db.execute("SELECT name FROM rules").fetchone()
+        db.close()
+        return found, name
+
+    with Store(path) as store:
+        store.review("a/x", 3, NOW)
+        right = store.entry("a/x").card.stability
+    assert changed() == (9.5, RULES)  # the same rules: what is there is taken as it is
+    monkeypatch.setattr("walkthroughs.drills.store.RULES", "fsrs-7")
+    assert changed() == (right, "fsrs-7")
+    assert changed() == (9.5, "fsrs-7")
+
+
+def test_the_rules_have_the_name_of_the_library() -> None:
+    assert f"fsrs-{importlib.metadata.version('fsrs')}" == RULES
+
+
+def test_an_interview_is_kept_beside_the_session(store: Store) -> None:
+    store.keep({"asked": 1})
+    store.keep_interview({"turns": []})
+    assert (store.session(), store.interview()) == ({"asked": 1}, {"turns": []})
+    store.keep_interview({"turns": [1]})
+    store.keep(None)
+    assert (store.session(), store.interview()) == (None, {"turns": [1]})
+    store.keep_interview(None)
+    assert store.interview() is None
+
+
 def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "drills.db"
     file_of_version_1(path, [])
     broken = (*migrations.MIGRATIONS, ("CREATE TABLE extra (x)", "NONSENSE"))
     monkeypatch.setattr(migrations, "MIGRATIONS", broken)
-    monkeypatch.setattr(migrations, "VERSION", 3)
+    monkeypatch.setattr(migrations, "VERSION", 4)
     with pytest.raises(StoreError, match="NONSENSE"):
         Store(path)
     db = sqlite3.connect(path)
@@ -288,7 +326,7 @@ def test_a_file_of_a_newer_pagewalk_is_left_alone(tmp_path: Path) -> None:
     db = sqlite3.connect(path)
     db.execute("PRAGMA user_version = 9")
     db.close()
-    with pytest.raises(StoreError, match=r"drills\.db: it has version 9, this Pagewalk knows 2"):
+    with pytest.raises(StoreError, match=r"drills\.db: it has version 9, this Pagewalk knows 3"):
         Store(path)
 
 

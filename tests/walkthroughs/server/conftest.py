@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -28,10 +29,17 @@ class Reader:
     url: str
     token: str
     process: subprocess.Popen[str] | None = None
+    key: str = ""
+    mark: bytes = b""
+
+    def left(self) -> list[int]:
+        """Processes that this server started, and that these started, wherever they are now."""
+        return [pid for pid in _numbers() if pid != self.process.pid and self.mark in _variables(pid)]
 
     @property
     def headers(self) -> dict[str, str]:
-        return {"Origin": self.url.rstrip("/"), "X-Pagewalk-Token": self.token}
+        key = {"X-Pagewalk-Key": self.key} if self.key else {}
+        return {"Origin": self.url.rstrip("/"), "X-Pagewalk-Token": self.token, **key}
 
     def client(self, **more: Any) -> httpx.Client:
         return httpx.Client(base_url=self.url, headers=self.headers, timeout=60, trust_env=False, **more)
@@ -40,10 +48,27 @@ class Reader:
     def open(self, step: str, parameters: Any = None) -> Iterator[tuple[httpx.Response, Iterator[Event]]]:
         """Ask for a run; the events come as they happen."""
         body = {"step": step, **({} if parameters is None else {"parameters": parameters})}
-        with self.client() as client, client.stream("POST", "-/live/runs", json=body) as response:
+        with self._stream("-/live/runs", body) as found:
+            yield found
+
+    @contextmanager
+    def open_code(self, text: str, drill: str = "fix/one") -> Iterator[tuple[httpx.Response, Iterator[Event]]]:
+        """Send code; the events come as they happen."""
+        with self._stream("-/live/code", {"drill": drill, "text": text}) as found:
+            yield found
+
+    @contextmanager
+    def _stream(self, path: str, body: Any) -> Iterator[tuple[httpx.Response, Iterator[Event]]]:
+        with self.client() as client, client.stream("POST", path, json=body) as response:
             if response.status_code != 200:
                 response.read()
             yield response, (json.loads(line) for line in response.iter_lines())
+
+    def code(self, text: str, drill: str = "fix/one") -> list[Event]:
+        """Run code to the end."""
+        with self.open_code(text, drill) as (response, events):
+            assert response.status_code == 200, response.text
+            return list(events)
 
     def run(self, step: str, parameters: Any = None) -> list[Event]:
         """Run to the end."""
@@ -61,6 +86,17 @@ Start = Callable[..., Reader]
 
 def kinds(events: list[Event]) -> list[str]:
     return [event["event"] for event in events]
+
+
+def _numbers() -> list[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+
+
+def _variables(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 def alive(pid: int) -> bool:
@@ -89,7 +125,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def started(site: Path, *settings: str) -> Iterator[Reader]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    mark = f"PAGEWALK_TEST_SERVER={secrets.token_hex(8)}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **dict([mark.split("=")])}
     process = subprocess.Popen(
         [sys.executable, str(HERE / "serving.py"), str(site), *settings],
         cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment,
@@ -98,7 +135,7 @@ def started(site: Path, *settings: str) -> Iterator[Reader]:
     try:
         said = json.loads(process.stdout.readline() or "null")
         assert said, "the server did not start"
-        yield Reader(said["url"], said["token"], process)
+        yield Reader(said["url"], said["token"], process, said["key"], mark.encode())
     finally:
         process.terminate()
         process.wait(timeout=30)

@@ -1,15 +1,21 @@
-"""A real server for tests, as a program: `python serving.py SITE [SETTING=VALUE ...]` prints its address and token."""
+"""A real server for tests, as a program: `python serving.py SITE [SETTING=VALUE ...]` prints its address and token.
+
+`code=stand-in` allows code, run by `coding.py`; `code=real` has it judged as for a reader. The key is printed then.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import steps  # beside this file
+import coding  # these two are beside this file
+import steps
 
 from walkthroughs.server.app import Registry, Settings
+from walkthroughs.server.code import Code
 from walkthroughs.server.guards import hosts_of
 from walkthroughs.server.process import Limits
 from walkthroughs.server.serve import bind, new_token, serve, stoppable
@@ -17,7 +23,14 @@ from walkthroughs.server.serve import bind, new_token, serve, stoppable
 
 def main(site: str, *pairs: str) -> None:
     limits = Limits()
-    for name, value in (pair.split("=") for pair in pairs):
+    allowances: dict[str, Callable[[], Code | None]] = {
+        "": lambda: None,
+        "stand-in": lambda: Code(coding.DRILLS, coding.COMMAND),
+        "real": Code.of_bank,
+    }
+    given = dict(pair.split("=") for pair in pairs)
+    allowed = allowances[given.pop("code", "")]()
+    for name, value in given.items():
         limits = replace(limits, **{name: float(value) if name == "seconds" else int(value)})
     with stoppable() as stop:
         listening = bind(0)
@@ -30,8 +43,10 @@ def main(site: str, *pairs: str) -> None:
             device="SIMT machine",
             registry=Registry({**steps.PORTS, **steps.SAMPLE_PORTS}, steps.COMMAND),
             limits=limits,
+            code=allowed,
         )
-        print(json.dumps({"url": f"http://127.0.0.1:{port}/", "token": settings.token}), flush=True)
+        said = {"url": f"http://127.0.0.1:{port}/", "token": settings.token, "key": allowed.key if allowed else ""}
+        print(json.dumps(said), flush=True)
         stop.serving = True
         serve(listening, settings, None)
 

@@ -190,10 +190,11 @@ def test_a_worker_that_is_stopped_ends_its_run() -> None:
     assert log == ["+a", "-a"]
 
 
-def test_a_child_that_cannot_be_started_is_an_answer() -> None:
+@pytest.mark.parametrize("error", [FileNotFoundError("no such program"), KeyError("no such program"), RecursionError()])
+def test_a_child_that_breaks_is_an_answer_and_the_next_has_its_turn(error: Exception) -> None:
     class Broken(Puppet):
         async def events(self) -> AsyncIterator[Event]:
-            raise FileNotFoundError("no such program")
+            raise error
             yield {}
 
     async def play(stage: Stage) -> None:
@@ -201,7 +202,7 @@ def test_a_child_that_cannot_be_started_is_an_answer() -> None:
         job = stage.submit("a")
         events = await told(job)
         assert ending(events) == "crashed"
-        assert "no such program" in events[-1]["message"]
+        assert str(error) in events[-1]["message"]
         stage.queue.start = stage._start  # type: ignore[assignment]
         other = stage.submit("b")
         await settle()
@@ -209,6 +210,18 @@ def test_a_child_that_cannot_be_started_is_an_answer() -> None:
         assert ending(await told(other)) == "finished"
 
     on_stage(play)
+
+
+def test_a_child_cannot_speak_for_another_run() -> None:
+    async def run() -> list[Event]:
+        job = Job({})
+        job.tell({"event": "check", "run": "another"})
+        job.tell({"event": "ended", "run": "another", "reason": "finished"})
+        events = await told(job)
+        assert {event["run"] for event in events} == {job.id}
+        return events
+
+    assert [event["event"] for event in asyncio.run(run())] == ["check", "ended"]
 
 
 def test_nothing_comes_after_the_end() -> None:

@@ -6,6 +6,7 @@ among the typical ones, so that the reader learns which step went wrong.
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Any, cast
 
@@ -102,7 +103,7 @@ def _judge_exact(question: Question, right: Answer, typed: Answer) -> Graded:
 
 def _judge_real(question: Question, right: float, typed: Quantity) -> Graded:
     tolerance = float(cast(float, question.state["tolerance"]))
-    value = float(typed.value)
+    value = _float(typed.value)
     if abs(value - right) <= tolerance * abs(right):
         return _right(question, right)
     near = [
@@ -132,7 +133,15 @@ def _judge_whole(question: Question, right: int, typed: Quantity) -> Graded:
             for value, mistake in slips
             if value.denominator != 1 and abs(value - typed.value) <= NEAR * abs(value)
         ]
-    return _wrong(rounded[0] if rounded else "", _apart(float(typed.value / right) if right else 0.0))
+    return _wrong(rounded[0] if rounded else "", _apart(_float(typed.value / right) if right else 0.0))
+
+
+def _float(value: Fraction) -> float:
+    """The nearest float, infinite where none is near."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _apart(ratio: float) -> str:
