@@ -55,7 +55,7 @@ test: setup browser  ## prove everything: checks and tests, with real sources an
 	$(BIN)/pagewalk fetch
 	$(BIN)/pagewalk fetch $(DRIFT_TESTED) || echo "Some of $(DRIFT_TESTED) are not here: their tests will say so." >&2
 	$(MAKE) check
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 drift: setup  ## read all fourteen releases again and record what became of every anchor, in annotate/drift/
 	$(BIN)/pagewalk drift --all-pinned --write

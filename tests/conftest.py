@@ -45,13 +45,10 @@ def missing(reason: str) -> NoReturn:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep browser tests on one worker, which builds the site once; skip GPU tests where there is no GPU."""
+    """Skip GPU tests where there is no GPU."""
     gpu_reason: str | None = None
     asked = False
     for item in items:
-        if item.get_closest_marker("browser"):
-            # pytest-xdist 3.8 writes a group where pytest 9.2 no longer looks: until it does, groups are apart.
-            item.add_marker(pytest.mark.xdist_group("browser"))
         if item.get_closest_marker("gpu"):
             if not asked:
                 from kernels.kernel import cuda_unavailable

@@ -49,8 +49,6 @@ LEFT_ONLY = {
 }
 # Regions that no step reads as such: a reader reaches them through the inner ones, or sees them around.
 NOT_READ = {"key-loop", "reshape-and-cache", "v1-launcher", "v2-launcher", "reshape-and-cache-flash"}
-# One worker runs them all: each step runs once for this module.
-pytestmark = pytest.mark.xdist_group("catalog")
 
 
 @pytest.fixture(scope="module")

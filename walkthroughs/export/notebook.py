@@ -7,6 +7,7 @@ was run here, cell by cell, and every check held.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -106,14 +107,21 @@ def execute(book: Any, backend: str, *, folder: Path = ROOT, timeout: float = 90
     try:
         from nbclient import NotebookClient
         from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+        from traitlets.config import Config
     except ImportError as error:
         raise ExportError(
             "running a notebook needs nbclient and ipykernel (pip install -e '.[notebook]'); --no-run does without"
         ) from error
 
-    def client() -> Any:
+    def client(place: str) -> Any:
+        config: Any = Config()
+        if os.name == "posix":
+            # Files in a folder of its own. Ports are picked first and bound later: two kernels may pick the same.
+            config.KernelManager.transport = "ipc"
+            config.KernelManager.connection_file = os.path.join(place, "kernel.json")
         return NotebookClient(
             book,
+            config=config,
             timeout=timeout,
             kernel_name=KERNEL["name"],
             resources={"metadata": {"path": str(folder)}},
@@ -132,11 +140,12 @@ def execute(book: Any, backend: str, *, folder: Path = ROOT, timeout: float = 90
     return book
 
 
-def _executed(client: Callable[[], Any], environment: dict[str, str]) -> None:
-    """Run a client's notebook. A kernel that never answered is started again: before it binds its ports, others may."""
+def _executed(client: Callable[[str], Any], environment: dict[str, str]) -> None:
+    """Run a notebook by a client that is given a new folder. A kernel that never answered is started again."""
     for left in reversed(range(STARTS)):
         try:
-            client().execute(env=environment)
+            with tempfile.TemporaryDirectory(prefix="pagewalk-") as place:
+                client(place).execute(env=environment)
             return
         except RuntimeError as error:
             if NEVER_ANSWERED not in str(error):

@@ -21,8 +21,6 @@ from walkthroughs.step import registry
 
 ROOT = Path(__file__).resolve().parents[3]
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
-# They share one export of everything.
-one_worker = pytest.mark.xdist_group("notebooks")
 TIME = re.compile(r"in \d+\.\d+ s\b")
 
 
@@ -43,7 +41,7 @@ def books() -> dict[str, Any]:
 def exported(run_cli: RunCli, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All of them, as a reader would export them."""
     folder = tmp_path_factory.mktemp("notebooks")
-    done = run_cli("export", "notebook", "--backend", "sim", "--output", str(folder), timeout=1200)
+    done = run_cli("export", "notebook", "--backend", "sim", "--output", str(folder), timeout=600)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -112,7 +110,6 @@ def test_nothing_upstream_is_in_the_text(books: dict[str, Any], vllm_024: Source
 # What runs
 
 
-@one_worker
 def test_every_exported_notebook_ran_and_every_check_held(exported: Path, books: dict[str, Any]) -> None:
     for name, composed in books.items():
         book = nbformat.read(exported / f"{name}.ipynb", as_version=4)
@@ -129,14 +126,12 @@ def test_every_exported_notebook_ran_and_every_check_held(exported: Path, books:
             assert cell.execution_count is not None
 
 
-@one_worker
 def test_an_exported_notebook_names_no_folder_of_the_machine(exported: Path) -> None:
     for path in exported.glob("*.ipynb"):
         assert str(ROOT) not in path.read_text("utf-8")
         assert str(Path.home()) not in path.read_text("utf-8")
 
 
-@one_worker
 def test_a_second_run_differs_in_the_times_only(exported: Path, run_cli: RunCli, tmp_path: Path) -> None:
     done = run_cli("export", "notebook", "paged-reference", "--backend", "sim", "--output", str(tmp_path))
     assert done.returncode == 0, done.stderr
@@ -190,17 +185,17 @@ class Client:
 @pytest.mark.parametrize("deaths", [0, 1, 2])
 def test_a_kernel_that_never_answered_is_started_again(deaths: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Client, "starts", 0)
-    notebook._executed(lambda: Client(deaths), {"A": "b"})
+    notebook._executed(lambda _: Client(deaths), {"A": "b"})
     assert Client.starts == deaths + 1
 
 
 def test_it_is_not_started_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Client, "starts", 0)
     with pytest.raises(notebook.NotebookFailed, match="kernel_info, 3 times"):
-        notebook._executed(lambda: Client(3), {"A": "b"})
+        notebook._executed(lambda _: Client(3), {"A": "b"})
     monkeypatch.setattr(Client, "starts", 0)
     with pytest.raises(RuntimeError, match="something else"):
-        notebook._executed(lambda: Client(1, "something else"), {"A": "b"})
+        notebook._executed(lambda _: Client(1, "something else"), {"A": "b"})
     assert Client.starts == 1
 
 
