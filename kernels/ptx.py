@@ -142,11 +142,9 @@ mbarrier_passed = _instruction(
 """(barriers, index, parity) -> 1 once the phase of that parity has ended, else 0 after a while."""
 bulk_load = _instruction(
     "bulk_load",
-    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [$0], [$1], $2, [$3], $4;",
+    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];",
     "",
-    "sgrsl",
+    "sgrs",
 )
-"""(shared array, index, global array, index, bytes, barriers, index, policy): copy, and tell the barrier. Addresses and
+"""(shared array, index, global array, index, bytes, barriers, index): copy, and tell the barrier. Addresses and
 size are multiples of 16 bytes. The data may come at any time until the barrier's phase has ended."""
-evict_first = _instruction("evict_first", "createpolicy.fractional.L2::evict_first.b64 $0, 1.0;", "l", "", pure=True)
-"""The policy of data that is read once: the second-level cache gives it up first."""

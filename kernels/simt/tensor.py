@@ -241,9 +241,7 @@ def mbarrier_passed(array: Array, index: Any, parity: Any) -> Any:
     return np.int32(passed)
 
 
-def bulk_load(
-    target: Array, at: Any, source: Array, first: Any, count: Any, array: Array, index: Any, policy: Any
-) -> None:
+def bulk_load(target: Array, at: Any, source: Array, first: Any, count: Any, array: Array, index: Any) -> None:
     """See `kernels.ptx`. What is copied is what is there when the copy is asked for."""
     to, start, size = as_int(at), as_int(first), as_int(count)
     if size < 16 or size % 16:
@@ -253,11 +251,6 @@ def bulk_load(
     values = [source[number] for number in range(start, start + size // source.itemsize)]
     barrier = _barrier(array, index)
     barrier.copies.append((target, to, values))
-
-
-def evict_first() -> Any:
-    """See `kernels.ptx`: the machine has no caches."""
-    return np.int64(0)
 
 
 def _within(array: Array, first: int, count: int, width: int) -> None:
@@ -272,7 +265,7 @@ MODELS: Mapping[str, Callable[..., Any]] = {
     model.__name__: model
     for model in (
         mma_bf16, mma_f16, ldmatrix_x4, transpose_8x8, pack_bf16, pack_f16, exp2, load_word, mbarrier_init,
-        mbarrier_fence, mbarrier_expect, mbarrier_passed, bulk_load, evict_first,
+        mbarrier_fence, mbarrier_expect, mbarrier_passed, bulk_load
     )
 }  # fmt: skip
 """By the instruction's name in `kernels.ptx`."""

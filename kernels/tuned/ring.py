@@ -23,7 +23,6 @@ from kernels.errors import ArgumentError
 from kernels.kernel import Backend, Kernel, kernel
 from kernels.ptx import (
     bulk_load,
-    evict_first,
     exp2,
     ldmatrix_x4,
     load_word,
@@ -60,7 +59,7 @@ def _constexpr(HEAD_SIZE: int, BLOCK_SIZE: int, GROUP: int, FORMAT: str, WARPS: 
         "HALF": half,
         "STAGE": 2 * half,
         "RING": 2 * half * DEPTH,
-        "BARRIERS": WARPS * DEPTH,
+        "BARRIERS": exchange_bytes(HEAD_SIZE, BLOCK_SIZE, WARPS, DEPTH) // 8,
         "THREADS": 32 * WARPS,
         "SHARE": COLUMNS * HEAD_SIZE,
         "MAXIMA": WARPS * COLUMNS * HEAD_SIZE,
@@ -69,11 +68,20 @@ def _constexpr(HEAD_SIZE: int, BLOCK_SIZE: int, GROUP: int, FORMAT: str, WARPS: 
     }
 
 
-def shared_bytes(head_size: int, block_size: int, warps: int, depth: int) -> int:
-    """Bytes of dynamic shared memory: the rings, or what the warps exchange at the end, which takes their place."""
+def exchange_bytes(head_size: int, block_size: int, warps: int, depth: int) -> int:
+    """Bytes of the rings, or of what the warps exchange at the end, which takes their place: whole 8 bytes."""
     rings = warps * depth * 2 * head_size * block_size * 2
-    shares = (warps * COLUMNS * (head_size + 2) + 1) * 4
+    shares = (warps * COLUMNS * (head_size + 2) + 2) * 4
     return max(rings, shares)
+
+
+def shared_bytes(head_size: int, block_size: int, warps: int, depth: int) -> int:
+    """Bytes of dynamic shared memory.
+
+    The barriers lie behind the rings, not in an array of their own: that would come first, and the copy engine wants
+    its targets on 128 bytes.
+    """
+    return exchange_bytes(head_size, block_size, warps, depth) + 8 * warps * depth
 
 
 # Template parameters: `specialise` puts the real values in their place.
@@ -101,7 +109,7 @@ def paged_decode_ring(
     """One thread block: a split of one sequence and one KV head; grid (num_splits, num_kv_heads, num_seqs)."""
     ring = cuda.shared.array(0, uint16)
     shares = cuda.shared.array(0, float32)  # the same bytes, once the ring is done with
-    barriers = cuda.shared.array(BARRIERS, int64)
+    barriers = cuda.shared.array(0, int64)  # behind both
     thread = cuda.threadIdx.x
     lane = thread % 32
     warp = thread // 32
@@ -122,13 +130,12 @@ def paged_decode_ring(
     row = seq * max_num_blocks_per_seq + first + warp
 
     mine = warp * RING
-    bar = warp * DEPTH
+    bar = BARRIERS + warp * DEPTH
     if lane == 0:
         for stage in range(DEPTH):
             mbarrier_init(barriers, bar + stage, 1)
         mbarrier_fence()
     cuda.syncwarp()
-    policy = evict_first()
 
     # One load brings 32 entries of the block table, and the next 32 are on their way.
     entries = int32(0)
@@ -143,8 +150,8 @@ def paged_decode_ring(
             source = (int64(physical_block) * num_kv_heads + kv_head) * HALF
             target = mine + ahead * STAGE
             mbarrier_expect(barriers, bar + ahead, 2 * STAGE)
-            bulk_load(ring, target, k_cache, source, 2 * HALF, barriers, bar + ahead, policy)
-            bulk_load(ring, target + HALF, v_cache, source, 2 * HALF, barriers, bar + ahead, policy)
+            bulk_load(ring, target, k_cache, source, 2 * HALF, barriers, bar + ahead)
+            bulk_load(ring, target + HALF, v_cache, source, 2 * HALF, barriers, bar + ahead)
 
     # The queries as the second factor: column g is query head g of the group. Columns past the group repeat its last.
     q_low = registers(STEPS)
@@ -203,9 +210,9 @@ def paged_decode_ring(
             # The maximum of a column lies in the eight lanes with the same t.
             x0 = max(s0, s2)
             x1 = max(s1, s3)
-            for distance in (4, 8, 16):
-                x0 = max(x0, cuda.shfl_xor_sync(FULL, x0, distance))
-                x1 = max(x1, cuda.shfl_xor_sync(FULL, x1, distance))
+            for fold in unrolled(3):
+                x0 = max(x0, cuda.shfl_xor_sync(FULL, x0, 4 << fold))
+                x1 = max(x1, cuda.shfl_xor_sync(FULL, x1, 4 << fold))
             x0 = max(x0, m0)
             x1 = max(x1, m1)
             keep0 = exp2(m0 - x0)
@@ -248,17 +255,17 @@ def paged_decode_ring(
             if lane == 0:
                 source = (int64(physical_block) * num_kv_heads + kv_head) * HALF
                 mbarrier_expect(barriers, bar + stage, 2 * STAGE)
-                bulk_load(ring, keys, k_cache, source, 2 * HALF, barriers, bar + stage, policy)
-                bulk_load(ring, values, v_cache, source, 2 * HALF, barriers, bar + stage, policy)
+                bulk_load(ring, keys, k_cache, source, 2 * HALF, barriers, bar + stage)
+                bulk_load(ring, values, v_cache, source, 2 * HALF, barriers, bar + stage)
         stage += 1
         if stage == DEPTH:
             stage = int32(0)
             parity ^= 1
 
     # Each lane summed its own tokens.
-    for distance in (4, 8, 16):
-        l0 += cuda.shfl_xor_sync(FULL, l0, distance)
-        l1 += cuda.shfl_xor_sync(FULL, l1, distance)
+    for fold in unrolled(3):
+        l0 += cuda.shfl_xor_sync(FULL, l0, 4 << fold)
+        l1 += cuda.shfl_xor_sync(FULL, l1, 4 << fold)
     cuda.syncthreads()
     share = warp * SHARE + 2 * t * HEAD_SIZE + g
     for step in unrolled(STEPS):
@@ -412,7 +419,7 @@ def paged_decode(
         raise ArgumentError("block_size", block_size, "must be 16 or 32: a product takes sixteen tokens")
     made = entry or kernel_for(head_size, block_size, group, str(query.dtype), cut)
     shared = shared_bytes(head_size, block_size, cut.warps, cut.depth)
-    launcher = made.on(backend).opt_in(shared + 8 * cut.warps * cut.depth)
+    launcher = made.on(backend).opt_in(shared)
     launcher[(cut.splits, num_kv_heads, num_seqs), 32 * cut.warps, 0, shared](
         codes(out), workspace.partial, workspace.stats, workspace.turns, codes(query), codes(key_cache),
         codes(value_cache), flat(block_tables), seq_lens, np.float32(scale * math.log2(math.e)), num_kv_heads,

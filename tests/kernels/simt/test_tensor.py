@@ -10,7 +10,6 @@ from kernels import ptx
 from kernels.kernel import kernel
 from kernels.ptx import (
     bulk_load,
-    evict_first,
     exp2,
     ldmatrix_x4,
     load_word,
@@ -209,11 +208,10 @@ def fetch(out, source, rounds, wait):
         mbarrier_init(bars, 0, 1)
         mbarrier_fence()
     cuda.syncwarp()
-    policy = evict_first()
     for turn in range(rounds):
         if cuda.laneid == 0:
             mbarrier_expect(bars, 0, 64)
-            bulk_load(target, 0, source, 16 * turn, 64, bars, 0, policy)
+            bulk_load(target, 0, source, 16 * turn, 64, bars, 0)
         if wait:
             while mbarrier_passed(bars, 0, int32(turn % 2)) == 0:
                 pass
@@ -241,7 +239,7 @@ def misuse(source, count, to, first, announced, arrivals, parity):
     bars = cuda.shared.array(2, int64)
     mbarrier_init(bars, 0, arrivals)
     mbarrier_expect(bars, 0, announced)
-    bulk_load(target, to, source, first, count, bars, 0, evict_first())
+    bulk_load(target, to, source, first, count, bars, 0)
     while mbarrier_passed(bars, 0, parity) == 0:
         pass
 

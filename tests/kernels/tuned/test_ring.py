@@ -174,10 +174,10 @@ def test_the_chosen_plan_feeds_every_warp(seqs: int, heads: int, longest: int, b
 
 
 def test_shared_memory_holds_the_rings_and_the_exchange() -> None:
-    assert ring.shared_bytes(128, 16, 4, 3) == 4 * 3 * 8192
-    assert ring.shared_bytes(32, 16, 4, 1) == 8192, "the rings"
-    assert ring.shared_bytes(32, 16, 1, 1) == 2048
-    assert ring.shared_bytes(128, 16, 8, 1) >= 8 * (8 * 128 + 16) * 4 + 4
+    assert ring.exchange_bytes(128, 16, 4, 3) == 4 * 3 * 8192
+    assert ring.exchange_bytes(32, 16, 1, 1) == 2048, "the ring"
+    assert ring.exchange_bytes(128, 16, 8, 1) >= 8 * (8 * 128 + 16) * 4 + 4, "the exchange is larger"
+    assert ring.shared_bytes(128, 16, 4, 3) == ring.exchange_bytes(128, 16, 4, 3) + 12 * 8
 
 
 def test_what_is_written_out_keeps_its_sums_in_variables() -> None:
