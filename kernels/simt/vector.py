@@ -13,15 +13,21 @@ from kernels.simt.facade import cuda
 from kernels.simt.memory import Array
 from kernels.simt.report import Misaligned, OutOfBounds, place
 from kernels.simt.seen_arrays import SeenCells, SeenGlobal
+from kernels.simt.tensor import MODELS
 
 
 @cache
-def vector_load(count: int) -> Callable[[Any, Any], tuple[Any, ...]]:
+def vector_load(count: int | str) -> Callable[..., Any]:
     """A function `(array, index)` that reads `count` elements of a flat array as one access.
+
+    A name in place of a count is that of an instruction of `kernels.ptx`: its model.
 
     It raises OutOfBounds, and Misaligned where the address is no multiple of the width. Addresses count from the
     start of the array argument, or of the shared array.
     """
+
+    if isinstance(count, str):
+        return MODELS[count]
 
     def load(array: Array, index: Any) -> tuple[Any, ...]:
         first = as_int(index)
