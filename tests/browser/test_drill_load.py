@@ -17,6 +17,7 @@ from walkthroughs import packing
 pytestmark = pytest.mark.browser
 SCRIPTS = Path(__file__).resolve().parents[2] / "docs" / "assets" / "js"
 LOGIC = ["words", "exact", "quantities", "grade", "find", "fsrs", "log", "choose"]
+FIX = ["editor", "failure", "code"]
 CONTENT = {"items": ["é", "</script>"], "number": "12345678901234567890"}
 PAGE = """<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,">
 <script src="{root}assets/js/drill-load.js"></script><body>{body}"""
@@ -35,7 +36,7 @@ def site(tmp_path: Path) -> Path:
     scripts = tmp_path / "assets" / "js"
     scripts.mkdir(parents=True)
     shutil.copy(SCRIPTS / "drill-load.js", scripts)
-    for name in parts():
+    for name in [*parts(), *FIX]:
         (scripts / f"drill-{name}.js").write_text(f'window.ran = [...(window.ran || []), "{name}"];', "utf-8")
     packing.write_all(tmp_path / "assets" / "drills", {"toy": packing.script("pagewalkDrills", "toy", CONTENT)})
     (tmp_path / "drills" / "recall").mkdir(parents=True)
@@ -46,6 +47,7 @@ def site(tmp_path: Path) -> Path:
     (tmp_path / "drills" / "flat.html").write_text(
         PAGE.format(root="../", body=home.format("../index.html") + asked), "utf-8"
     )
+    (tmp_path / "fix.html").write_text(PAGE.format(root="", body='<section data-fix="fix/x"></section>'), "utf-8")
     (tmp_path / "other.html").write_text(PAGE.format(root="", body="<p>Nothing is asked here."), "utf-8")
     return tmp_path
 
@@ -70,7 +72,7 @@ def ready(page: Page) -> Any:
 
 def test_every_script_that_is_named_is_there() -> None:
     assert parts()[: len(LOGIC)] == LOGIC
-    assert [name for name in parts() if not (SCRIPTS / f"drill-{name}.js").is_file()] == []
+    assert [name for name in [*parts(), *FIX] if not (SCRIPTS / f"drill-{name}.js").is_file()] == []
 
 
 def test_a_page_of_drills_loads_all_scripts_once_and_in_order(opened: Page, base: str) -> None:
@@ -87,6 +89,14 @@ def test_another_page_loads_none_until_it_is_asked_to(opened: Page, base: str) -
     assert asked == ["other.html", "drill-load.js"]
     assert opened.evaluate("window.ran") is None
     assert ready(opened) == parts()
+
+
+@pytest.mark.parametrize("address", ["fix.html", "other.html#code=key"])
+def test_a_kernel_to_fix_or_a_key_loads_the_editor_alone(opened: Page, base: str, address: str) -> None:
+    opened.goto(base + address)
+    opened.wait_for_function("(window.ran || []).length === 3")
+    assert opened.evaluate("window.ran") == FIX
+    assert ready(opened) == [*FIX, *parts()]
 
 
 def test_a_script_that_failed_is_loaded_the_next_time(opened: Page, base: str, site: Path) -> None:

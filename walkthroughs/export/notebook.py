@@ -118,7 +118,7 @@ def execute(book: Any, backend: str, *, folder: Path = ROOT, timeout: float = 90
         if os.name == "posix":
             # Files in a folder of its own. Ports are picked first and bound later: two kernels may pick the same.
             config.KernelManager.transport = "ipc"
-            config.KernelManager.connection_file = os.path.join(place, "kernel.json")
+            config.KernelManager.connection_file = str(Path(place) / "kernel.json")
         return NotebookClient(
             book,
             config=config,

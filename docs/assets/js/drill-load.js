@@ -1,5 +1,6 @@
 /* Pagewalk's drills, the loader: the only script of theirs that every page has. Where a page holds a [data-drill], it
-   loads the others by script elements, once, so that it also works from file://. */
+   loads the others by script elements, once, so that it also works from file://. Where it holds a [data-fix], or comes
+   with the key of a server that runs code, it loads those of the editor. */
 (function () {
   "use strict";
   const drill = (window.PagewalkDrill = window.PagewalkDrill || {});
@@ -9,8 +10,9 @@
   // In this order: first what computes and knows no page, then what shows it.
   const LOGIC = ["words", "exact", "quantities", "grade", "find", "fsrs", "log", "choose"];
   const PAGE = ["keep", "views", "source", "progress", "ends", "sitting", "element", "page"];
+  const FIX = ["editor", "failure", "code"];
   const files = new Map(); // name -> promise of the unpacked data
-  let started = null;
+  const started = new Map(); // the first name of a list -> promise that all of it has run
 
   function fetchScript(path, missing) {
     return new Promise((resolve, reject) => {
@@ -23,15 +25,18 @@
     });
   }
 
-  /* A promise that every script of the drills has run; asked again after a failure, it tries again. */
-  function ready() {
-    if (!started) {
-      const paths = [...LOGIC, ...PAGE].map((name) => "drill-" + name + ".js");
-      started = Promise.all(paths.map((path) => fetchScript(path, path + " cannot be loaded")));
-      started.catch(() => { started = null; });
+  /* A promise that every script of a list has run; asked again after a failure, it tries again. */
+  function load(names) {
+    const [first] = names;
+    if (!started.has(first)) {
+      const paths = names.map((name) => "drill-" + name + ".js");
+      started.set(first, Promise.all(paths.map((path) => fetchScript(path, path + " cannot be loaded"))));
+      started.get(first).catch(() => started.delete(first));
     }
-    return started;
+    return started.get(first);
   }
+
+  const ready = () => load([...LOGIC, ...PAGE]);
 
   async function unpack(name) {
     const all = () => window.pagewalkDrills || {};
@@ -62,7 +67,13 @@
 
   Object.assign(drill, { ready, data, url });
 
-  const look = () => { if (document.querySelector("[data-drill]")) ready().catch((error) => console.error(error)); };
+  function look() {
+    const wanted = [];
+    if (document.querySelector("[data-drill]")) wanted.push(ready());
+    if (document.querySelector("[data-fix]") || window.location.hash.startsWith("#code=")) wanted.push(load(FIX));
+    wanted.forEach((loading) => loading.catch((error) => console.error(error)));
+  }
+
   // From disk the theme's instant navigation ends its stream before the first page.
   if (window.document$ && window.document$.subscribe && window.location.protocol !== "file:") window.document$.subscribe(look);
   else if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", look);
