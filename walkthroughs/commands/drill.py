@@ -210,15 +210,19 @@ def due_command(as_json: bool) -> None:
 
 
 @drill_command.command("stats")
+@click.option("--streak", is_flag=True, help="Count the days in a row, too.")
 @json_option
 @drill_errors
-def stats_command(as_json: bool) -> None:
+def stats_command(streak: bool, as_json: bool) -> None:
     """Say by kind how things stand: new, in learning, learnt, due, and how the last 30 days went."""
-    from walkthroughs.drills.figures import figures
+    from walkthroughs.drills.figures import days_in_a_row, figures
 
     bank, now = the_bank(), clock()
     with opened() as store:
-        found = figures(bank.items(), store.entries(), store.events(), now)
+        events = store.events()
+        found = figures(bank.items(), store.entries(), events, now)
+    if streak:
+        notice(f"days in a row: {days_in_a_row(events, now)}")
     if as_json:
         emit_json("kinds", [{"id": row.kind, "status": "passed", **row.as_json()} for row in found])
         return

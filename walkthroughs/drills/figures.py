@@ -1,4 +1,4 @@
-"""How things stand, kind by kind: counts and how the last 30 days went. No streaks."""
+"""How things stand, kind by kind: counts and how the last 30 days went. Days in a row only where asked for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from walkthroughs.drills.item import Item
 from walkthroughs.drills.log import NOTHING, Entry, Event, standing
-from walkthroughs.drills.schedule import AGAIN, to_ms
+from walkthroughs.drills.schedule import AGAIN, from_ms, to_ms, tomorrow
 
 WINDOW = timedelta(days=30)
 
@@ -80,4 +80,21 @@ def counted(events: Iterable[Event]) -> dict[str, list[Event]]:
                 found[item] = []
             elif event.what == "review":
                 found.setdefault(item, []).append(event)
+    return found
+
+
+def days_in_a_row(events: Iterable[Event], now: datetime) -> int:
+    """Days with a review up to today, or up to yesterday where today has none yet; days begin as `tomorrow` says."""
+    days = {
+        tomorrow(from_ms(event.when).astimezone(now.tzinfo)).date()
+        for own in counted(events).values()
+        for event in own
+    }  # fmt: skip
+    day = tomorrow(now).date()
+    if day not in days:
+        day -= timedelta(days=1)
+    found = 0
+    while day in days:
+        day -= timedelta(days=1)
+        found += 1
     return found

@@ -1,7 +1,7 @@
 """The pages of the drills: the place where a sitting is held, and for each kind every question with its answer.
 
 A kind's page needs no script: the answers are folded away. With scripts each question can be asked there and then, by
-the element that `docs/assets/js/drill.js` makes.
+the element that `docs/assets/js/drill-element.js` makes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from .model import Link, Summary
 from .render import Stash, heading
 
 LEVELS: Mapping[int, str] = {1: "to know", 2: "to explain", 3: "to defend"}
-_WAY = "In the terminal: `pagewalk drill`. It keeps answers in a file of its own; export and import carry them over."
+_WAY = (
+    "In the terminal: `pagewalk drill`. It keeps answers in a file of its own; export and import carry them over. "
+    "`pagewalk drill interview` holds a mock interview, with a score and a report to keep."
+)
 
 
 def element_html(kinds: Mapping[str, Summary]) -> str:

@@ -339,7 +339,8 @@ def test_due_and_stats(drill: Drill, json_rows: Rows, tmp_path: Path) -> None:
     assert (rows["all"]["due"], rows["all"]["recent"], rows["all"]["right"]) == (2, 2, 0)
     text = drill("stats").stdout
     assert "0 % of 2" in text
-    assert "streak" not in text.lower()
+    assert "in a row" not in drill("stats").stderr
+    assert re.search(r"days in a row: \d", drill("stats", "--streak").stderr)
     assert max(map(len, text.splitlines())) <= 80
 
 

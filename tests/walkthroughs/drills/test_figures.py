@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from types import ModuleType
 
-from walkthroughs.drills.figures import Figures, counted, figures
+from walkthroughs.drills.figures import Figures, counted, days_in_a_row, figures
 from walkthroughs.drills.store import Store
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -37,3 +37,19 @@ def test_figures(store: Store, sample: ModuleType) -> None:
     assert {item: len(events) for item, events in counted(store.events()).items()} == {
         "recall/table": 3, "recall/why-paged": 1, "compute/slot": 1, "gone/item": 1,
     }  # fmt: skip
+
+
+def test_days_in_a_row(store: Store) -> None:
+    assert days_in_a_row(store.events(), NOW) == 0
+    # A day lasts until four in the morning: the first two are one day.
+    for moment in (datetime(2026, 2, 26, 22, tzinfo=UTC), datetime(2026, 2, 27, 3, tzinfo=UTC)):
+        store.review("recall/table", 3, moment)
+    evening = datetime(2026, 2, 27, 20, tzinfo=UTC)
+    assert days_in_a_row(store.events(), evening) == 1, "today may still come"
+    store.review("recall/table", 1, evening)
+    assert days_in_a_row(store.events(), evening) == 2
+    assert days_in_a_row(store.events(), evening + timedelta(days=1)) == 2
+    assert days_in_a_row(store.events(), evening + timedelta(days=2)) == 0, "a day was left out"
+    store.review("recall/table", 3, evening + timedelta(days=1))
+    store.undo(evening + timedelta(days=1, minutes=1))
+    assert days_in_a_row(store.events(), evening + timedelta(days=1)) == 2, "what was undone is no review"
