@@ -5,6 +5,7 @@ A file that is there is the reader's work: nothing overwrites it unless it is as
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from walkthroughs.drills.fix_cut import BLANK
 
 HINTS = ".hints.json"
 BEFORE = ".before"
-"""What a file is called that `restart` put aside."""
+"""What the name of a file ends with that `restart` put aside, with a number from the second on."""
 LONGEST = 1 << 20
 
 
@@ -61,13 +62,16 @@ class Folder:
     def begin(self, task: Task, *, restart: bool = False) -> bool:
         """Write the task's file where there is none; answers whether it was written.
 
-        `restart`: write it anew. What was there is kept beside it, the last one of each, and hints begin again.
-        Raises OSError.
+        `restart`: write it anew. What the reader changed is kept beside it, each time under another name, and hints
+        begin again. Raises OSError.
         """
         file = self.file(task)
         text = header(task) + unsolved(task)
         if restart and file.exists():
-            file.replace(file.with_name(f"{file.name}{BEFORE}"))
+            if file.read_bytes() == text.encode():
+                file.unlink()
+            else:
+                file.rename(self.aside(task))
         if restart:
             self._keep(task, 0)
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -77,6 +81,14 @@ class Folder:
         except FileExistsError:
             return False
         return True
+
+    def aside(self, task: Task) -> Path:
+        """The first free name for a file that is put aside."""
+        for number in itertools.count(1):
+            path = self.path / f"{task.name}.py{BEFORE}{f'-{number}' if number > 1 else ''}"
+            if not path.exists():
+                return path
+        raise AssertionError("there is always another number")
 
     def read(self, task: Task) -> str:
         """The reader's text; raises DrillError where there is none, or none that can be a kernel's."""

@@ -19,6 +19,7 @@ from walkthroughs.server.process import Child, Limits
 
 COMMAND = (sys.executable, "-m", "walkthroughs.drills.fix_run")
 SIM_SECONDS = 40.0
+BARRIER_SECONDS = 420.0
 Tell = Callable[[dict[str, Any]], None]
 
 
@@ -27,10 +28,15 @@ def backends() -> tuple[str, ...]:
     return ("sim",) if cuda_unavailable() else ("sim", "cuda")
 
 
-def limits_of(backend: str) -> Limits:
-    """What a check may take: on the SIMT machine less than a live run, since its cases are small."""
+def limits_of(task: Task, backend: str) -> Limits:
+    """What a check may take: on the SIMT machine less than a live run, since its cases are small.
+
+    On a GPU a kernel with a barrier is compiled once for each delay: that may take more.
+    """
     usual = Limits.of(backend)
-    return replace(usual, seconds=SIM_SECONDS) if backend == "sim" else usual
+    if backend == "sim":
+        return replace(usual, seconds=SIM_SECONDS)
+    return replace(usual, seconds=BARRIER_SECONDS) if task.barrier else usual
 
 
 def fresh_seeds() -> list[int]:
@@ -61,7 +67,7 @@ async def run(
     limits: Limits | None = None,
 ) -> Verdict:  # fmt: skip
     """Check `text` on one backend in a process of its own."""
-    limits = limits or limits_of(backend)
+    limits = limits or limits_of(task, backend)
     request = {"drill": task.item.id, "text": text, "backend": backend, "seeds": list(seeds)}
     verdict: Verdict | None = None
     message, reason = "", ""

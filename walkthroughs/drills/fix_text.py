@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernels.kernel import Device, Kernel
-from walkthroughs.drills import fix_cut, fix_errors
+from walkthroughs.drills import fix, fix_cut, fix_errors
 from walkthroughs.drills.errors import DrillError
 from walkthroughs.drills.fix import Task
 from walkthroughs.drills.fix_cut import ROOT
@@ -31,7 +31,7 @@ def kernels(task: Task, text: str) -> tuple[Kernel, ...]:
     if left := fix_cut.blanks(text):
         raise fix_errors.blank(task, text, left[0])
     try:
-        fix_cut.places(text, task.region)
+        fix.excerpt(task, text)
         scope = load(task.file, text)
     except DrillError as error:
         raise fix_errors.fences(error) from error
@@ -39,6 +39,7 @@ def kernels(task: Task, text: str) -> tuple[Kernel, ...]:
         raise fix_errors.syntax(task, text, error) from error
     except BaseException as error:
         raise fix_errors.loading(task, text, error) from error
+    _all_there(task, scope)
     changed = _own(scope)
     found = {name: value for name, value in scope.items() if isinstance(value, Kernel)}
     for file in CALLERS.get(task.file, ()):
@@ -48,14 +49,38 @@ def kernels(task: Task, text: str) -> tuple[Kernel, ...]:
         scope.update({name: value for name, value in changed.items() if name in scope})
         changed |= _own(scope)
         found |= {name: _with_constants(kernel, changed) for name, kernel in made.items()}
-    if not found:
-        raise fix_errors.Unreadable(f"{task.name}.py has no kernel any more")
     return tuple(found.values())
+
+
+def _all_there(task: Task, scope: dict[str, Any]) -> None:
+    """Raise Unreadable where a kernel or a function of the port is gone: the port's own would run in its place."""
+    port = importlib.import_module(_module_name(task.file))
+    for name, value in vars(port).items():
+        if _home(value) != port.__name__:
+            continue
+        made = scope.get(name)
+        if type(made) is not type(value) or _home(made) != scope["__name__"] or _called(made) != _called(value):
+            what = "@kernel or @device line" if isinstance(value, Kernel | Device) else "def"
+            raise fix_errors.Unreadable(f"{name} is gone from {task.name}.py: its name and its {what} must stay")
+
+
+def _home(value: Any) -> str:
+    """The module that a kernel, a device function or a plain function was written in; "" for anything else."""
+    fn = value.fn if isinstance(value, Kernel | Device) else value
+    return fn.__module__ if isinstance(fn, types.FunctionType) else ""
+
+
+def _called(value: Any) -> str:
+    return str((value.fn if isinstance(value, Kernel | Device) else value).__name__)
+
+
+def _module_name(file: str) -> str:
+    return file.removesuffix(".py").replace("/", ".")
 
 
 def load(file: str, text: str) -> dict[str, Any]:
     """Execute a port's text as a module of its own; the text stays findable for `inspect`."""
-    module_name = file.removesuffix(".py").replace("/", ".")
+    module_name = _module_name(file)
     importlib.import_module(module_name)
     filename, name = f"{ROOT / file}#{TAG}", f"{module_name}#{TAG}"
     module = types.ModuleType(name)
@@ -69,12 +94,7 @@ def load(file: str, text: str) -> dict[str, Any]:
 def _own(scope: dict[str, Any]) -> dict[str, Any]:
     """What other files hold on to: device functions, and the functions that choose among them."""
     own = scope["__name__"]
-    return {
-        name: value
-        for name, value in scope.items()
-        if (isinstance(value, Device) and value.fn.__module__ == own)
-        or (isinstance(value, types.FunctionType) and value.__module__ == own)
-    }
+    return {name: value for name, value in scope.items() if not isinstance(value, Kernel) and _home(value) == own}
 
 
 def _with_constants(kernel: Kernel, changed: dict[str, Any]) -> Kernel:

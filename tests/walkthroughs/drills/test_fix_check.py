@@ -142,6 +142,41 @@ def test_a_task_without_upstream_says_nothing_of_it() -> None:
     assert checked(GATHER, file_of(GATHER)).first.upstream == ()  # type: ignore[union-attr]
 
 
+# -- what is gone would be the port's own again, which is right
+
+
+@pytest.mark.parametrize("task", fix.tasks().values(), ids=lambda task: task.name)
+def test_an_empty_file_never_passes(task: Task) -> None:
+    for text in ("", fix_folder.header(task)):
+        verdict = checked(task, text)
+        assert verdict.status == "error"
+        assert verdict.first is not None
+        assert "must stay" in verdict.first.message
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "gone"),
+    [
+        ("group-sum", "def qk_dot(", "def my_dot(", "qk_dot"),
+        ("row-sum", "def paged_attention_kernel(", "def my_kernel(", "paged_attention_kernel"),
+        ("row-sum", "@device\ndef paged_attention_kernel(", "def paged_attention_kernel(", "paged_attention_kernel"),
+        ("one-partition", "@kernel(reduce_constexpr)\n", "", "paged_attention_v2_reduce_kernel"),
+        ("kv-head", "def constexpr(", "def my_constexpr(", "constexpr"),
+    ],
+)
+def test_a_name_that_is_gone_is_said(name: str, old: str, new: str, gone: str) -> None:
+    verdict = checked(fix.task(f"fix/{name}"), file_of(fix.task(f"fix/{name}"), old, new))
+    assert verdict.status == "error"
+    assert verdict.first is not None
+    assert f"{gone} is gone" in verdict.first.message
+
+
+def test_the_ports_own_kernel_brought_in_is_no_solution() -> None:
+    task = fix.task("fix/group-sum")
+    text = file_of(task) + "\nfrom kernels.vllm.attention_utils import qk_dot\n"
+    assert not checked(task, text).passed
+
+
 # -- what is no kernel any more
 
 
@@ -157,7 +192,7 @@ def test_a_task_without_upstream_says_nothing_of_it() -> None:
         (FAULT, "head_idx // 0", "failed", r"ZeroDivisionError"),
         (THREADS, THREADS + "raise SystemExit(3)\n", "error", r"line \d+: .*ends the program"),
         (THREADS, THREADS + "import nowhere\n", "error", r"line \d+: ModuleNotFoundError"),
-        ("@device\ndef paged_attention_kernel", "def paged_attention_kernel", "failed", r"\w+"),
+        ("@device\ndef paged_attention_kernel", "def paged_attention_kernel", "error", r"attention_kernel is gone"),
     ],
     ids=["bracket", "operator", "fence-gone", "fence-typo", "renamed", "name", "zero", "exit", "import", "no-device"],
 )  # fmt: skip

@@ -53,6 +53,16 @@ def test_restart_keeps_what_was_there(work: Folder) -> None:
     assert work.begin(OTHER, restart=True), "nothing was there"
 
 
+def test_restart_again_and_again_loses_nothing(work: Folder) -> None:
+    for text in ("first", "second"):
+        work.begin(TASK)
+        work.file(TASK).write_text(text, "utf-8")
+        assert work.begin(TASK, restart=True)
+        assert work.begin(TASK, restart=True), "what nobody changed is not put aside"
+    kept = {path.name: path.read_text("utf-8") for path in work.path.glob("kv-head.py.*")}
+    assert kept == {"kv-head.py.before": "first", "kv-head.py.before-2": "second"}
+
+
 def test_hints_come_one_by_one(work: Folder) -> None:
     assert [work.next_hint(TASK) for _ in range(5)] == [1, 2, 3, 3, 3]
     assert (work.hints(TASK), work.hints(OTHER)) == (3, 0)
