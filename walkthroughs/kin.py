@@ -1,7 +1,8 @@
-"""The processes of one run: its own, and whatever they started, wherever that went.
+"""The processes of one run: its own, and what it started, as far as that can be found.
 
 A process group is left with one call, and a session with another. A mark in the environment is inherited by all of
-them; so they are found again, counted, and ended. Without `/proc` nothing is found: the group is all that can be ended.
+them; so they are found again, counted, and ended. What leaves the session and drops its environment, too, is not found.
+Without `/proc` nothing is: the group is all that can be ended, by whoever started it.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Kin:
         return len(found), sum(map(resident, found))
 
     def end(self, kill: Callable[[int, int], None] = os.kill) -> bool:
-        """End all of them, again until none is left; False if some still are after many rounds."""
+        """End all that are found, again until none is; False if some still are after many rounds."""
         for _ in range(ROUNDS):
             found = self.processes()
             if not found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from walkthroughs.commands.output import console, emit_json, json_option, notice
 from walkthroughs.drills import interview as state
 from walkthroughs.drills.asking import Bank
 from walkthroughs.drills.interview import MINUTES, Interview
-from walkthroughs.drills.interview_report import counted, report, report_file
+from walkthroughs.drills.interview_report import FOLDER, counted, report, report_file, unused
 from walkthroughs.drills.interview_roles import ROLES, role
 from walkthroughs.drills.interview_score import Answered, readings, recalled, score
 from walkthroughs.drills.schedule import to_ms
@@ -35,7 +36,7 @@ PLACES = 5
 @click.option("--minutes", type=click.IntRange(1, 240), help=f"How long it is.  [default: {MINUTES}]")
 @click.option("--role", "name", metavar="ROLE", help=f"For whom: {', '.join(ROLES)}.  [default: general]")
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="The same seed and answers: the same interview.")
-@click.option("--output", type=FILE, help="Where the report goes, a Markdown file; else into your data folder.")
+@click.option("--output", type=FILE, help="Where the report goes, a new Markdown file; else into your data folder.")
 @click.option("--restart", is_flag=True, help="Leave the open interview, with a report of it, and begin another.")
 @click.option("--end", is_flag=True, help="End the open interview now, with its score and report.")
 @json_option
@@ -55,6 +56,8 @@ def interview_command(
     """
     if name is not None:
         require_known("role", name, ROLES, "pagewalk drill interview --help")
+    if output is not None and os.path.lexists(output):
+        raise click.UsageError(f"{output} is there already. Name another file for the report, or move this one away")
     bank, screen = the_bank(), console(stderr=as_json)
     wished = {"minutes": minutes, "role": name, "seed": seed}
     with opened() as store:
@@ -62,7 +65,9 @@ def interview_command(
         kept = kept if kept is not None and kept.role in ROLES else None
         if kept is None and end:
             raise click.UsageError("no interview is open. `pagewalk drill interview` begins one")
-        if kept is not None and restart and not end:
+        if kept is None:
+            _set_aside(store)
+        elif restart and not end:
             if kept.turns or kept.answer:
                 notice(f"The one before has a report: {_written(store, bank, kept)[0]}")
             kept = None
@@ -92,6 +97,17 @@ def _begun(wished: dict[str, Any], output: Path | None) -> Interview:
     place = str(output.absolute()) if output else ""
     minutes = wished["minutes"] or MINUTES
     return Interview(seed, to_ms(clock()), minutes, wished["role"] or "general", output=place)
+
+
+def _set_aside(store: Store) -> None:
+    """Write an interview that cannot be read into the reports' folder, before another begins. Raises OSError."""
+    from annotate.files import write_text
+
+    if text := store.interview_text():
+        name = f"unreadable-{clock().astimezone():%Y-%m-%d-%H%M%S}.json"
+        path = unused(store.path.parent / FOLDER / name)
+        write_text(path, text)
+        notice(f"The interview that was open cannot be read; it is kept in {path}. Another begins.")
 
 
 def _resumed(kept: Interview, wished: dict[str, Any], output: Path | None) -> Interview:
@@ -134,7 +150,10 @@ def closed(store: Store, bank: Bank, interview: Interview, screen: Console) -> d
 def _written(store: Store, bank: Bank, interview: Interview) -> tuple[Path, list[Answered]]:
     from annotate.files import write_text
 
-    path = report_file(interview, store.path.parent)
+    wished = report_file(interview, store.path.parent)
+    path = unused(wished)
+    if path != wished:
+        notice(f"{wished} is there already and stays as it is; the report goes beside it.")
     found = recalled(interview, bank)
     write_text(path, report(interview, found))
     # Only now: an interview whose report could not be written is still there.

@@ -5,9 +5,12 @@ Each answer is kept, with the place in the sitting, before anything else happens
 
 from __future__ import annotations
 
+import os
 import re
+import select
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Literal
@@ -76,6 +79,20 @@ class Keys:
             self._screen.print(Text(begun.strip()))
             return begun.strip()
         return _edited("" if first else "> ", begun).strip()
+
+    def waiting(self) -> bool:
+        """Whether more was typed already, as when lines are pasted at a terminal."""
+        if not self._live or os.name == "nt":  # select takes only sockets there
+            return False
+        return bool(select.select([sys.stdin], [], [], 0)[0])
+
+    def drain(self) -> None:
+        """Forget what was typed at the terminal and not read yet."""
+        with suppress(ImportError):
+            import termios
+
+            if self._live:
+                termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
     def key(self, prompt: str) -> str:
         """One key, or over a pipe a line; an empty string is Enter or space."""

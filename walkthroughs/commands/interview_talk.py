@@ -33,7 +33,7 @@ COMMANDS = {
     "?": "these keys",
 }
 SELF = "Aloud, or typed: an empty line ends it."
-TICK = "Which did you have? Such as 1 2; a: all; Enter: none.  ?: keys."
+TICK = "Which did you have? Such as 1 2; a: all; 0: none.  ?: keys."
 Review = Callable[[datetime], None]
 
 
@@ -121,15 +121,14 @@ class Talk:
         answer = self.interview.answer
         if answer is None:
             self._say(f"{SELF}  ?: keys.", "dim")
-            begun = self.clock()
             answer = self._words()
-            self._keep(state.typed(self.interview, answer, self._since(begun)))
         elif answer:
             self._say(f"You said: {answer}")
         points = points_of(question, self.bank.solve(question))
         self._say("A good answer has:", "bold")
         self._markdown("\n".join(f"{number}. {point.text}" for number, point in enumerate(points, 1)))
         self._say(TICK, "dim")
+        self._keys.drain()  # what was pasted is no tick
         while True:
             typed = self._keys.line()
             if self._command(typed):
@@ -143,15 +142,28 @@ class Talk:
         self._say(f"{len(had)} of {len(points)}.", "green" if len(had) == len(points) else "")
 
     def _words(self) -> str:
-        """Lines until an empty one."""
+        """Lines until an empty one, kept as the answer; so are those of a reader who leaves before."""
+        begun = self.clock()
         lines: list[str] = []
-        while True:
-            typed = self._keys.line(first=not lines)
-            if not lines and self._command(typed):
-                continue
-            if not typed:
-                return "\n".join(lines)
-            lines += _writable(typed).splitlines()  # what is pasted may come as one
+
+        def keep() -> str:
+            answer = "\n".join(lines).rstrip()
+            self._keep(state.typed(self.interview, answer, self._since(begun)))
+            return answer
+
+        try:
+            while True:
+                typed = self._keys.line(first=not lines)
+                if not lines and self._command(typed):
+                    continue
+                if not typed and not (lines and self._keys.waiting()):  # an empty line of what is pasted ends nothing
+                    return keep()
+                lines += _writable(typed).splitlines() or [""]  # what is pasted may come as one
+        except (Quit, KeyboardInterrupt):
+            if lines:
+                keep()
+                self._say("\nWhat you typed is kept as your answer: its points are to be ticked still.")
+            raise
 
     def _graded(self, question: Question) -> None:
         """An answer that the bank grades."""
@@ -202,6 +214,7 @@ class Talk:
             raise End
         for name, meaning in COMMANDS.items():
             self._say(f"  {name}  {meaning}")
+        self._say("  Of the points: the numbers that you had, such as 1 2; a for all, 0 for none.")
         self._say("  =q answers with the letter q itself; the same for the other keys.")
         return True
 

@@ -131,12 +131,17 @@ def passes(interview: Interview, milliseconds: int) -> Interview:
 
 
 def ticked(text: str, of: int) -> tuple[int, ...]:
-    """The points of a line such as `1 3 4`, `1,3`, `a` (all) or an empty one (none). Raises DrillError."""
-    if text.strip().lower() in ("a", "all"):
-        return tuple(range(1, of + 1))
+    """The points of a line such as `1 3 4`, `1,3`, `a` (all) or `0` (none). Raises DrillError, also for no words."""
     words = text.replace(",", " ").split()
+    if words == ["0"]:
+        return ()
+    if len(words) == 1 and words[0].lower() in ("a", "all"):
+        return tuple(range(1, of + 1))
+    choices = f"1 to {of}, a for all, 0 for none"
+    if not words:
+        raise DrillError(f"Type which points you had: {choices}")
     if wrong := [word for word in words if not (word.isascii() and word.isdecimal() and 1 <= int(word) <= of)]:
-        raise DrillError(f"{wrong[0]!r} is no point: 1 to {of}, a for all, Enter for none")
+        raise DrillError(f"{wrong[0]!r} is no point: {choices}")
     return tuple(sorted({int(word) for word in words}))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
+from itertools import chain, count
 from pathlib import Path
 
 from walkthroughs.drills.asking import places
@@ -21,6 +23,12 @@ def report_file(interview: Interview, folder: Path) -> Path:
         return Path(interview.output)
     started = from_ms(interview.started).astimezone()
     return folder / FOLDER / f"{started:%Y-%m-%d-%H%M%S}-{interview.role}-{interview.seed}.md"
+
+
+def unused(path: Path) -> Path:
+    """The path itself where nothing is there, else the first free name beside it: `name-2.md`, `name-3.md`."""
+    names = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in count(2))
+    return next(one for one in chain([path], names) if not os.path.lexists(one))
 
 
 def report(interview: Interview, found: Sequence[Answered]) -> str:

@@ -204,18 +204,25 @@ class Store:
         """What was kept of an open interview, or None; one that cannot be read is none."""
         return self._open("interview")
 
+    def interview_text(self) -> str:
+        """What was kept of an open interview as it stands in the file, read or not; "" for none."""
+        return self._text("interview")
+
     def keep_interview(self, interview: dict[str, Any] | None) -> None:
         """Keep the open interview, or drop it."""
         self._keep("interview", interview)
 
     def _open(self, table: str) -> dict[str, Any] | None:
-        with self._words():
-            row = self._db.execute(f"SELECT data FROM {table}").fetchone()
         try:
-            data = json.loads(row[0]) if row else None
+            data = json.loads(self._text(table))
         except ValueError:
             return None
         return data if isinstance(data, dict) else None
+
+    def _text(self, table: str) -> str:
+        with self._words():
+            row = self._db.execute(f"SELECT data FROM {table}").fetchone()
+        return str(row[0]) if row else ""
 
     def _keep(self, table: str, data: dict[str, Any] | None) -> None:
         with self.transaction():

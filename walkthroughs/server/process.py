@@ -3,7 +3,8 @@
 The child has a session of its own, so that it and whatever it started can be killed together, and so that Ctrl-C in the
 terminal reaches the server alone. Its limits: wall-clock time and memory held, watched from here; address space and
 processor time, by the kernel. A child that runs a reader's code is kept apart: it works in a folder of its own, what it
-starts counts as its own, and is ended with it wherever it went.
+starts counts as its own, and is ended with it as far as `walkthroughs.kin` finds it. What got away holds up the end of
+a run for a few seconds, no more.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ MOST_EVENTS = 2000
 MOST_LINE = 1 << 20
 MOST_PROCESSES = 64
 TAIL = 4000
+PATIENCE = 2.0
+"""Seconds that the end of a run waits: for its process, then for who else holds its streams open."""
 TOLD = frozenset({"running", "launch", "check", "measured", "verdict"})
 """What a child may tell. The rest is the server's own to say."""
 
@@ -63,13 +66,14 @@ class Child:
         self._process: asyncio.subprocess.Process | None = None
 
     def kill(self, reason: str) -> None:
-        """End the child and all that it started; the first reason counts."""
+        """End the child and what can be found of all that it started; the first reason counts."""
         self.reason = self.reason or reason
-        if self._process is not None and self._process.returncode is None:
-            # The group has the child's number: it leads its own session.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-        if self._process is not None and self.kin is not None:
+        if self._process is not None:
+            self._end_all(self._process)
+
+    def _end_all(self, process: asyncio.subprocess.Process) -> None:
+        _end_group(process)
+        if self.kin is not None:
             self.kin.end()
 
     async def events(self) -> AsyncIterator[Event]:
@@ -84,11 +88,14 @@ class Child:
                     verdict = verdict or event["event"] == "verdict"
                     yield event
                 code = await _patiently(process)
+                await asyncio.wait({tail}, timeout=PATIENCE)
+                _let_go(process)
                 yield self._ended(code, verdict, await tail)
             finally:
                 watch.cancel()
                 self.kill("cancelled")
-                await process.wait()
+                await _patiently(process)
+                _let_go(process)
                 tail.cancel()
 
     @contextlib.contextmanager
@@ -132,20 +139,22 @@ class Child:
             yield event
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
-        """Kill the child when its time is over, or when it holds more than it may; and what outlives it, apart."""
+        """Kill the child when its time is over, or when it holds more than it may; then, what outlives it."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self.limits.seconds
-        while loop.time() < end:
+        while True:
             await asyncio.sleep(0.25 if self.kin else 0.1)
-            if self.kin and process.returncode is not None:
-                await asyncio.sleep(1)
-                self.kin.end()
-                return
+            if process.returncode is not None:
+                break
             count, held = self.kin.held() if self.kin else (1, resident(process.pid))
             if held > self.limits.memory or count > MOST_PROCESSES:
                 self.kill("memory" if held > self.limits.memory else "processes")
-                return
-        self.kill("time")
+            elif loop.time() >= end:
+                self.kill("time")
+        await asyncio.sleep(1)
+        self._end_all(process)
+        await asyncio.sleep(1)
+        _let_go(process)
 
     async def _lines(self, process: asyncio.subprocess.Process) -> AsyncIterator[Event]:
         """The events that a child writes; what is no event ends the stream, and too much of it ends the child."""
@@ -201,12 +210,39 @@ async def _tail(process: asyncio.subprocess.Process) -> str:
 
 
 async def _patiently(process: asyncio.subprocess.Process) -> int:
-    """The exit code; a child that has closed its output has two more seconds to end."""
-    with contextlib.suppress(TimeoutError):
-        return await asyncio.wait_for(process.wait(), 2)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    """The exit code; a child that has closed its output has two more seconds to end.
+
+    In some versions of Python `wait` also waits for the streams, which others may hold: so it has a bound, until our
+    ends of them are closed.
+    """
+    for _ in range(2):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):  # not wait_for, which may swallow a cancel
+                return await process.wait()
+        _end_group(process)
+    _let_go(process)
     return await process.wait()
+
+
+def _end_group(process: asyncio.subprocess.Process) -> None:
+    """End the child and its group, which may outlive it; it has the child's number, as the child leads it."""
+    if process.returncode is not None and _runs(process.pid):
+        return  # a stranger: no number is given again while a group has it
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.getpgid(pid)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _let_go(process: asyncio.subprocess.Process) -> None:
+    """Close our ends of a child's streams, whoever holds the other ends: who reads from them comes to the end."""
+    process._transport.close()  # type: ignore[attr-defined]  # asyncio has no public way
 
 
 def _how(code: int) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
 import random
 import re
+import select
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -23,7 +26,7 @@ from rich.console import Console
 
 from walkthroughs.commands.drill import drill_command
 from walkthroughs.commands.drill_interview import closed
-from walkthroughs.commands.drill_session import Quit
+from walkthroughs.commands.drill_session import Keys, Quit
 from walkthroughs.commands.interview_talk import Talk
 from walkthroughs.digest import ROOT
 from walkthroughs.drills import interview as state
@@ -38,8 +41,8 @@ Rows = Callable[[Done, str], list[dict[str, Any]]]
 Hold = Callable[..., Done]
 HEAD = re.compile(r"^── (\d+) · (\w+) · level (\d) · ([a-z ]+) · (.*)\n.*\(([a-z]+/[a-z-]+)\)$", re.MULTILINE)
 SUM = re.compile(r"What is \d+ of (\d+) \+ (\d+)\?")
-NOTHING = "\n" * 60
-"""Enter to everything: no answer, no point."""
+NOTHING = "\n0\n" * 60
+"""Enter to everything, and 0 for no point."""
 
 
 def environment(folder: Path, columns: int = 80) -> dict[str, str]:
@@ -129,8 +132,10 @@ def test_the_same_seed_is_the_same_interview(hold: Hold) -> None:
 def test_points_are_ticked(hold: Hold, tmp_path: Path) -> None:
     done = hold("--seed", "7", "--output", str(tmp_path / "r.md"), typed="It\nmaps\n\n3\n?\n2 1\ne\n")
     assert "A good answer has:\n\n 1 logical to physical" in done.stdout
-    assert "'3' is no point: 1 to 2, a for all, Enter for none." in done.stdout
+    assert "Which did you have? Such as 1 2; a: all; 0: none." in done.stdout
+    assert "'3' is no point: 1 to 2, a for all, 0 for none." in done.stdout
     assert "  e  end it now" in done.stdout
+    assert "such as 1 2; a for all, 0 for none" in done.stdout
     assert "\n2 of 2.\n" in done.stdout
     assert "Score: 100 %, 2 of 2 points in 1 question." in done.stdout
     ((_, rating, form),) = reviews(tmp_path)
@@ -255,6 +260,82 @@ def test_a_report_that_cannot_be_written_keeps_the_interview(hold_apart: Hold, t
     assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".db") == ["file", "r.md"]
 
 
+def test_a_blank_line_inside_an_answer_ticks_nothing(hold: Hold, tmp_path: Path) -> None:
+    done = hold("--seed", "7", typed="It maps.\n\nEvery block.\n\n\n2\nq\n")
+    assert "'Every' is no point: 1 to 2, a for all, 0 for none." in done.stdout
+    assert done.stdout.count("Type which points you had: 1 to 2, a for all, 0 for none.") == 2
+    interview = kept(tmp_path)
+    assert interview is not None
+    assert [(turn.answer, turn.had) for turn in interview.turns] == [("It maps.", (2,))]
+
+
+def test_the_end_of_the_input_keeps_what_was_typed(hold: Hold, tmp_path: Path) -> None:
+    done = hold("--seed", "7", typed="one\ntwo\n")
+    assert "What you typed is kept as your answer: its points are to be ticked still." in done.stdout
+    assert reviews(tmp_path) == []
+    second = hold(typed="1\nq\n")
+    assert "You said: one\ntwo\nA good answer has:" in second.stdout
+    interview = kept(tmp_path)
+    assert interview is not None
+    assert [(turn.answer, turn.had) for turn in interview.turns] == [("one\ntwo", (1,))]
+
+
+def test_a_report_overwrites_nothing(hold: Hold, tmp_path: Path) -> None:
+    path = tmp_path / "r.md"
+    path.write_text("mine")
+    done = hold("--seed", "7", "--output", str(path))
+    assert done.returncode == 2
+    assert "r.md is there already. Name another file for the report, or move this one away" in done.stderr
+    assert not (tmp_path / "drills.db").exists()
+    path.unlink()
+    hold("--seed", "7", "--output", str(path), typed="one\n\na\nq\n")
+    path.write_text("mine")  # since it began
+    done = hold("--end")
+    assert done.returncode == 0
+    assert f"{path} is there already and stays as it is; the report goes beside it." in done.stderr
+    assert done.stdout.splitlines()[-1] == str(tmp_path / "r-2.md")
+    assert path.read_text() == "mine"
+    assert "**Score: 100 %**" in (tmp_path / "r-2.md").read_text()
+
+
+@pytest.mark.parametrize("text", ['{"turns": 3, "role": "general"}', "{half of i"])
+def test_one_that_cannot_be_read_is_set_aside(hold: Hold, tmp_path: Path, text: str) -> None:
+    with Store(tmp_path / "drills.db") as store:
+        store.keep_interview({})
+    with contextlib.closing(sqlite3.connect(tmp_path / "drills.db")) as db, db:
+        db.execute("UPDATE interview SET data = ?", (text,))
+    done = hold("--end")
+    assert done.returncode == 2
+    assert reports(tmp_path) == []
+    done = hold("--seed", "8", typed="q\n")
+    (path,) = reports(tmp_path)
+    assert re.fullmatch(r"unreadable-\d{4}-\d\d-\d\d-\d{6}\.json", path.name)
+    assert path.read_text() == text
+    assert f"The interview that was open cannot be read; it is kept in {path}. Another begins." in done.stderr
+    interview = kept(tmp_path)
+    assert interview is not None
+    assert interview.seed == 8
+    assert "cannot be read" not in hold().stderr
+
+
+def test_one_for_a_role_that_is_gone_is_set_aside(hold: Hold, tmp_path: Path) -> None:
+    gone = state.to_json(Interview(7, 1, role="captain"))
+    with Store(tmp_path / "drills.db") as store:
+        store.keep_interview(gone)
+    hold("--restart", typed="q\n")
+    (path,) = reports(tmp_path)
+    assert state.from_json(json.loads(path.read_text())) == Interview(7, 1, role="captain")
+
+
+def test_one_that_cannot_be_set_aside_stays(hold: Hold, tmp_path: Path) -> None:
+    with Store(tmp_path / "drills.db") as store:
+        store.keep_interview({"turns": 3})
+    (tmp_path / "interviews").write_text("no folder")
+    assert hold("--seed", "8").returncode == 1
+    with Store(tmp_path / "drills.db") as store:
+        assert store.interview() == {"turns": 3}
+
+
 def test_what_is_suspended_is_not_asked(hold: Hold, tmp_path: Path) -> None:
     with Store(tmp_path / "drills.db") as store:
         store.suspend("compute/slot", datetime.now(UTC))
@@ -299,6 +380,12 @@ class Script:
             return text
         raise Quit
 
+    def waiting(self) -> bool:
+        return False
+
+    def drain(self) -> None:
+        pass
+
 
 def talk(store: Store, script: Script, interview: Interview | None = None) -> tuple[Talk, io.StringIO]:
     out = io.StringIO()
@@ -309,7 +396,7 @@ def talk(store: Store, script: Script, interview: Interview | None = None) -> tu
 
 
 def test_the_time_runs_out_after_the_open_question(sample: ModuleType, store: Store) -> None:
-    script = Script(sample, (10_000, "aloud"), (50_000, ""), (5_000, "a"), *[(100_000, "")] * 20)
+    script = Script(sample, (10_000, "aloud"), (50_000, ""), (5_000, "a"), *[(100_000, ""), (100_000, "0")] * 20)
     held, out = talk(store, script)
     assert held.run()
     left = [match[4] for match in HEAD.findall(out.getvalue())]
@@ -353,6 +440,25 @@ def test_ctrl_c_keeps_what_was_answered(sample: ModuleType, store: Store) -> Non
     interview = state.from_json(store.interview())
     assert interview == held.interview
     assert len(interview.turns) == len(store.events()) == 1
+
+
+def test_ctrl_c_keeps_what_was_typed(sample: ModuleType, store: Store) -> None:
+    held, out = talk(store, Script(sample, (4_000, "one"), (2_000, "two"), (1_000, "^C")))
+    assert not held.run()
+    interview = state.from_json(store.interview())
+    assert interview == held.interview
+    assert (interview.answer, interview.took, interview.spent, interview.turns) == ("one\ntwo", 7_000, 7_000, ())
+    again, _ = talk(store, Script(sample, (9_000, "0")), interview)
+    again.run()
+    assert [(turn.answer, turn.had, turn.took) for turn in again.interview.turns] == [("one\ntwo", (), 7_000)]
+    assert "What you typed is kept" in out.getvalue()
+
+
+def test_to_leave_before_a_line_was_typed_keeps_the_question_open(sample: ModuleType, store: Store) -> None:
+    held, out = talk(store, Script(sample, (4_000, "^C")))
+    assert not held.run()
+    assert (held.interview.item[:6], held.interview.answer) == ("recall", None)
+    assert "What you typed" not in out.getvalue()
 
 
 def test_a_clock_that_goes_back_gives_no_time(sample: ModuleType, store: Store) -> None:
@@ -459,8 +565,8 @@ def test_kill_9_in_the_middle_loses_at_most_the_answer_being_typed(hold_apart: H
         assert process.stdin is not None
         assert process.stdout is not None
         said = []
-        for _ in range(chance.randrange(1, 4)):
-            process.stdin.write("\n")
+        for line in ("\n", "0\n", "\n")[: chance.randrange(1, 4)]:
+            process.stdin.write(line)
             process.stdin.flush()
         while not any(line.startswith("── ") for line in said):  # it is up and running
             said.append(process.stdout.readline())
@@ -531,11 +637,67 @@ def test_at_a_terminal(tmp_path: Path) -> None:
     assert [turn.answer for turn in interview.turns] == ["abc\nsecond"]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals here")
+def test_what_waits_at_a_terminal_is_seen_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = os.openpty()
+    with os.fdopen(ours, "wb", buffering=0) as typist, os.fdopen(theirs, "rb", buffering=0) as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        monkeypatch.setattr("sys.stdout", terminal)
+        keys, plain = Keys(Console()), Keys(Console(), plain=True)
+        assert not keys.waiting()
+        for _ in range(2):
+            typist.write(b"1 2\n")
+            assert select.select([terminal], [], [], 60)[0]
+            assert keys.waiting()
+            assert not plain.waiting()
+            plain.drain()
+            assert keys.waiting()
+            keys.drain()
+            assert not keys.waiting()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals here")
+def test_what_is_pasted_is_one_answer_and_ticks_nothing(tmp_path: Path) -> None:
+    import pexpect
+
+    child = pexpect.spawn(
+        sys.executable, [str(SAMPLE), "drill", "interview", "--seed", "7"], cwd=str(ROOT), encoding="utf-8", timeout=60,
+        env=environment(tmp_path) | {"TERM": "xterm", "NO_COLOR": "1"}, dimensions=(24, 80),
+    )  # fmt: skip
+    first = "A table that maps blocks, long enough for one read."
+    try:
+        child.expect_exact("── 1 · recall")
+        child.expect_exact("> ")
+        child.send(f"{first}\r\rTwo paragraphs later.\r\r1\r")
+        child.expect(r"1\r\n.*?> ")
+        child.send("\r")
+        child.expect_exact("0: none.")
+        child.expect_exact("> ")
+        child.send("\r")
+        child.expect_exact("Type which points you had")
+        child.expect_exact("> ")
+        child.send("0\r")
+        child.expect_exact("0 of 2.")
+        child.expect_exact("> ")
+        child.send("\x04")
+        child.expect(pexpect.EOF)
+    finally:
+        child.close(force=True)
+    interview = kept(tmp_path)
+    assert interview is not None
+    assert [(turn.answer, turn.had) for turn in interview.turns] == [(f"{first}\n\nTwo paragraphs later.\n\n1", ())]
+
+
 def test_a_whole_interview_over_the_bank_itself(sample: ModuleType, store: Store) -> None:
     """Somebody who says nothing for a minute each time: every kind is asked, and the report has it all."""
     from walkthroughs.drills import bank
 
-    script = Script(sample, *[(60_000, "")] * 99)
+    class Silent(Script):
+        def line(self, *, first: bool = False) -> str:
+            self.now += timedelta(minutes=1)
+            return "" if held.interview.answer is None else "0"
+
+    script = Silent(sample)
     script.bank = bank
     held, out = talk(store, script, Interview(11, to_ms(script.now), minutes=25, role="kernel"))
     assert held.run()

@@ -142,19 +142,25 @@ def test_time_only_goes_on(steps: list[int], minutes: int) -> None:
 @given(POINTS, st.sampled_from([" ", ",", ", ", "  "]), st.randoms())
 def test_ticks(points: tuple[tuple[int, ...], int], between: str, chance: Any) -> None:
     had, of = points
-    words = [str(number) for number in had] * chance.choice([1, 2])
+    words = [str(number) for number in had] * chance.choice([1, 2]) or ["0"]
     chance.shuffle(words)
     assert ticked(f" {between.join(words)} ", of) == had
 
 
-@pytest.mark.parametrize(("text", "had"), [("", ()), ("  ", ()), ("a", (1, 2, 3)), ("ALL", (1, 2, 3)), ("3,1", (1, 3))])
+@pytest.mark.parametrize(("text", "had"), [(" 0 ", ()), ("a", (1, 2, 3)), ("ALL", (1, 2, 3)), ("3,1", (1, 3))])
 def test_ticks_in_short(text: str, had: tuple[int, ...]) -> None:
     assert ticked(text, 3) == had
 
 
-@pytest.mark.parametrize("text", ["4", "0", "1 4", "-1", "x", "13", "1.5", "a 1", "²", "१"])
+@pytest.mark.parametrize("text", ["4", "0 1", "0 0", "1 4", "-1", "x", "13", "1.5", "a 1", "²", "१"])
 def test_what_is_no_tick(text: str) -> None:
-    with pytest.raises(DrillError, match="is no point: 1 to 3, a for all, Enter for none"):
+    with pytest.raises(DrillError, match="is no point: 1 to 3, a for all, 0 for none"):
+        ticked(text, 3)
+
+
+@pytest.mark.parametrize("text", ["", "  ", ","])
+def test_nothing_typed_is_not_none(text: str) -> None:
+    with pytest.raises(DrillError, match=r"^Type which points you had: 1 to 3, a for all, 0 for none$"):
         ticked(text, 3)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from walkthroughs.drills.interview import Interview, Turn, opened, typed
-from walkthroughs.drills.interview_report import counted, report, report_file, took
+from walkthroughs.drills.interview_report import counted, report, report_file, took, unused
 from walkthroughs.drills.interview_score import recalled
 from walkthroughs.drills.schedule import to_ms
 
@@ -42,6 +42,16 @@ def headings(text: str) -> list[tuple[str, str]]:
 @pytest.fixture
 def text(sample: ModuleType) -> str:
     return report(HELD, recalled(HELD, sample.Sample()))
+
+
+def test_the_first_name_that_is_free(tmp_path: Path) -> None:
+    names = []
+    for _ in range(3):
+        names.append(unused(tmp_path / "my.own.md").name)
+        (tmp_path / names[-1]).touch()
+    assert names == ["my.own.md", "my.own-2.md", "my.own-3.md"]
+    (tmp_path / "link.md").symlink_to(tmp_path / "nowhere")
+    assert unused(tmp_path / "link.md") == tmp_path / "link-2.md"
 
 
 def test_its_parts(text: str) -> None:

@@ -302,8 +302,10 @@ def test_an_interview_is_kept_beside_the_session(store: Store) -> None:
     store.keep_interview({"turns": [1]})
     store.keep(None)
     assert (store.session(), store.interview()) == (None, {"turns": [1]})
+    assert store.interview_text() == '{"turns": [1]}'
     store.keep_interview(None)
     assert store.interview() is None
+    assert store.interview_text() == ""
 
 
 def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,9 @@
-"""How a run of a reader's code ends: with whatever it wrote, wherever it went, and with the server as it was before."""
+"""How a run of a reader's code ends: with what it wrote, with what it started, and with the server as it was before."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -14,7 +15,10 @@ from typing import Any
 import httpx
 import pytest
 
+from walkthroughs import kin
+from walkthroughs.server import process
 from walkthroughs.server.process import MOST_PROCESSES, Child, Limits
+from walkthroughs.server.queue import Job, RunQueue
 
 HERE = Path(__file__).parent
 FINE = "check('sum', 3, 3)"
@@ -59,7 +63,7 @@ def checks(events: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def nothing_is_left(reader: Reader) -> None:
-    """Of any run of this server, wherever it went."""
+    """Of any run of this server."""
     until(lambda: not reader.left())
     assert ends(reader.code(FINE)) == ("finished", "")
 
@@ -222,6 +226,129 @@ check("left behind", 1, 1)
     assert checks(events) == {"left behind": "1"}
     assert ends(events)[0] == "finished"
     nothing_is_left(desk)
+
+
+# Nothing of the run is on it: no mark, no session, no group. It ends by itself, in case nobody ends it.
+AWAY_FOR_GOOD = """
+import os, subprocess
+os.set_inheritable(answers.fileno(), {events})
+other = subprocess.Popen(["sleep", "120"], env={{}}, start_new_session=True, close_fds=False)
+check("pid", other.pid, 0)
+"""
+
+
+@pytest.fixture
+def strays() -> Iterator[list[int]]:
+    """Numbers of processes that only the test can end, since a run cannot find them."""
+    found: list[int] = []
+    yield found
+    for pid in found:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("events_too", [False, True])
+def test_what_got_away_does_not_hold_up_the_queue(hasty: Reader, strays: list[int], events_too: bool) -> None:
+    """It holds the run's streams open, perhaps the events too; the verdict was told before the time was over."""
+    events = hasty.code(AWAY_FOR_GOOD.format(events=events_too))
+    strays.append(int(checks(events)["pid"]))
+    assert _helpers().alive(strays[0]), "otherwise this test shows nothing"
+    assert [event["event"] for event in events[-2:]] == ["verdict", "ended"]
+    assert ends(events) == ("finished", "")
+    assert ends(hasty.code(FINE)) == ("finished", "")
+    assert _helpers().alive(strays[0])
+
+
+def test_what_got_away_does_not_outlast_a_cancel(desk: Reader, strays: list[int]) -> None:
+    with desk.open_code(AWAY_FOR_GOOD.format(events=True) + "import time; time.sleep(600)") as (_, events):
+        event = next(event for event in events if event["event"] == "check")
+        strays.append(int(event["observed"]))
+        assert desk.cancel(event["run"]).status_code == 200
+        assert list(events)[-1]["reason"] == "cancelled"
+    assert ends(desk.code(FINE)) == ("finished", "")
+    assert _helpers().alive(strays[0])
+
+
+def test_what_got_away_does_not_hold_up_who_lets_go_of_a_run(strays: list[int]) -> None:
+    async def follow() -> int | None:
+        request = {"text": AWAY_FOR_GOOD.format(events=True) + "import time; time.sleep(600)"}
+        command = (sys.executable, str(HERE / "coding.py"))
+        child = Child(command, {**request, "drill": "fix/one", "backend": "sim", "seeds": []}, Limits(), apart=True)
+        events = child.events()
+        async for event in events:
+            if event["event"] == "check":
+                strays.append(int(event["observed"]))
+                break
+        await events.aclose()  # type: ignore[attr-defined]
+        assert child._process is not None
+        return child._process.returncode
+
+    assert asyncio.run(follow()) == -signal.SIGKILL
+    assert _helpers().alive(strays[0])
+
+
+def in_a_queue(*texts: str) -> list[list[dict[str, Any]]]:
+    """The events of runs that wait for each other, in this process, so that it can be changed."""
+
+    def start(job: Job) -> Child:
+        request = {**job.request, "drill": "fix/one", "backend": "sim", "seeds": []}
+        return Child((sys.executable, str(HERE / "coding.py")), request, Limits(seconds=60), apart=True)
+
+    async def told(job: Job) -> list[dict[str, Any]]:
+        return [event async for event in job.events()]
+
+    async def follow() -> list[list[dict[str, Any]]]:
+        queue = RunQueue(start)
+        worker = asyncio.create_task(queue.work())
+        found = await asyncio.gather(*(told(queue.submit({"text": text})) for text in texts))
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+        return found
+
+    return asyncio.run(follow())
+
+
+HOLDING = {
+    "our streams": "",
+    "no stream of ours": ", stdout=-3, stderr=-3, stdin=-3",
+    "the events": ", pass_fds=[answers.fileno()]",
+}
+
+
+@pytest.mark.parametrize("how", HOLDING.values(), ids=HOLDING.keys())
+def test_without_proc_the_group_is_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, strays: list[int], how: str
+) -> None:
+    """As on a system that has none: there, nothing is found, and the child's group may outlive the child."""
+    monkeypatch.setattr(kin, "PROC", tmp_path / "no such folder")
+    left, fine = in_a_queue(START.format(how=how), FINE)
+    strays.append(int(checks(left)["pid"]))
+    assert ends(left) == ends(fine) == ("finished", "")
+    until(lambda: not _helpers().alive(strays[0]))
+
+
+def test_without_proc_the_queue_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, strays: list[int]) -> None:
+    monkeypatch.setattr(kin, "PROC", tmp_path / "no such folder")
+    left, fine = in_a_queue(AWAY_FOR_GOOD.format(events=True), FINE)
+    strays.append(int(checks(left)["pid"]))
+    assert ends(left) == ends(fine) == ("finished", "")
+    assert _helpers().alive(strays[0])
+
+
+def test_a_number_that_was_given_again_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child that has ended, and a stranger with its number: nothing is sent to that group."""
+
+    class Ended:
+        pid = os.getpgrp()
+        returncode = 0
+
+    asked: list[int] = []
+    monkeypatch.setattr(os, "killpg", lambda group, number: asked.append(group))
+    process._end_group(Ended())  # type: ignore[arg-type]
+    assert asked == []
+    Ended.returncode = None  # type: ignore[assignment]
+    process._end_group(Ended())  # type: ignore[arg-type]
+    assert asked == [Ended.pid]
 
 
 def test_a_reader_who_leaves_ends_it(desk: Reader) -> None:
