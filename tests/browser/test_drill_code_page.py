@@ -67,6 +67,10 @@ def write(page: Page, text: str) -> None:
     area(page).fill(text)
 
 
+def note_of(page: Page) -> Locator:
+    return page.locator(".pw-fix-note")
+
+
 # -- who sees an editor
 
 
@@ -302,6 +306,83 @@ def test_where_the_browser_keeps_nothing_it_works_all_the_same(browser: Browser,
     page = context.new_page()
     page.goto(fix_quick.url + at_key(fix_quick))
     write(page, "check('sum', 3, 3)")
+    expect(note_of(page)).to_contain_text("What you write is not kept")
     press(page)
     expect(said(page)).to_contain_text("✔ Passed", timeout=SLOW)
     context.close()
+
+
+FULL = """window.full = false;
+const real = Storage.prototype.setItem;
+Storage.prototype.setItem = function (key, value) {
+  if (window.full && key.startsWith("pagewalk-fix")) throw new DOMException("full", "QuotaExceededError");
+  real.call(this, key, value);
+};"""
+
+
+def test_where_there_is_no_more_room_the_newer_text_stays_and_it_is_said(open_real: OpenPage, fix_real: Served) -> None:
+    page = open_real(at_key(fix_real))
+    page.add_init_script(FULL)
+    page.reload()
+    write(page, "older")
+    expect(note_of(page)).to_contain_text("What you write is kept in this browser")
+    page.wait_for_load_state("networkidle")  # from here on, links are followed in one document
+    page.evaluate("window.full = true")
+    write(page, "newer")
+    expect(note_of(page)).to_contain_text("What you write is not kept")
+    for name in ("gather-rescale", "kv-head"):  # to another kernel and back
+        page.get_by_role("link", name="All kernels to fix").click()
+        page.get_by_role("link", name=name).first.click()
+        expect(area(page)).to_have_attribute("id", f"pw-ed-fix-{name}")
+    assert page.evaluate("window.full")
+    expect(area(page)).to_have_value("newer")
+    expect(note_of(page)).to_contain_text("What you write is not kept")
+    page.evaluate("window.full = false")
+    write(page, "newest")
+    expect(note_of(page)).to_contain_text("What you write is kept in this browser")
+    page.reload()
+    expect(area(page)).to_have_value("newest")
+
+
+# -- two tabs
+
+
+@pytest.mark.parametrize("key", ["x", "Enter", "Tab", "Control+z"])
+def test_the_first_key_in_a_stale_tab_brings_what_another_wrote(
+    open_quick: OpenPage, fix_quick: Served, key: str
+) -> None:
+    one = open_quick(at_key(fix_quick))
+    write(one, "mine")
+    two = one.context.new_page()
+    two.goto(fix_quick.url + PAGE)
+    expect(area(two)).to_have_value("mine")
+    write(two, "mine, and theirs")
+    expect(note_of(one)).to_contain_text("Another tab has changed this text.")
+    expect(area(one)).to_have_value("mine")  # nothing changes under a reader's eyes
+    expect(note_of(two)).to_contain_text("What you write is kept in this browser")
+    one.bring_to_front()
+    area(one).press(key)
+    expect(area(one)).to_have_value("mine, and theirs")
+    expect(said(one)).to_contain_text("This is the text of the other tab")
+    expect(note_of(one)).to_contain_text("What you write is kept in this browser")
+    one.keyboard.press("Control+z")
+    expect(area(one)).to_have_value("mine")
+    one.keyboard.press("Control+Shift+z")
+    one.keyboard.press("End")
+    one.keyboard.type("!")
+    expect(area(one)).to_have_value("mine, and theirs!")
+    expect(note_of(two)).to_contain_text("Another tab has changed this text.")
+
+
+def test_a_start_again_in_another_tab_is_taken_over_too(open_quick: OpenPage, fix_quick: Served) -> None:
+    one = open_quick(at_key(fix_quick))
+    start = area(one).input_value()
+    write(one, "mine")
+    two = one.context.new_page()
+    two.goto(fix_quick.url + PAGE)
+    press(two, "Start again")
+    expect(note_of(one)).to_contain_text("Another tab has changed this text.")
+    one.bring_to_front()
+    area(one).press("x")
+    expect(area(one)).to_have_value(start)
+    assert two.evaluate("localStorage.getItem('pagewalk-fix:fix/kv-head')") is None

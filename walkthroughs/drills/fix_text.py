@@ -31,6 +31,7 @@ def kernels(task: Task, text: str) -> tuple[Kernel, ...]:
     if left := fix_cut.blanks(text):
         raise fix_errors.blank(task, text, left[0])
     try:
+        compile(text, task.file, "exec", dont_inherit=True)  # what is no Python is said first
         fix.excerpt(task, text)
         scope = load(task.file, text)
     except DrillError as error:

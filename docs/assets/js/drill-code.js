@@ -1,5 +1,6 @@
 /* Pagewalk: mending a kernel on its page. Where the live server allows code, an editor takes the place of the port's pane,
-   and Run sends its text there, to be run and judged. What the reader wrote is kept in this browser, a text a drill.
+   and Run sends its text there, to be run and judged. What the reader wrote is kept in this browser, a text a drill: of
+   two tabs, who goes on in one goes on with what was written last.
    The server's key comes behind the # of the address that the terminal shows; it is kept in this browser and sent to
    nobody else. */
 (function () {
@@ -13,24 +14,31 @@
   const TEXT = "pagewalk-fix:";
   const { element, button } = live;
   const runs = new Map(); // drill -> what its last run told, and whether it still goes on
-  const bare = new Map(); // what the browser does not let us keep
+  const bare = new Map(); // what the browser did not take when it was last written: what it holds is older
+  const KEPT = "What you write is kept in this browser and never written into the checkout. Run sends it to this server.";
+  const LOST = "What you write is not kept: this browser has no room for it, or keeps nothing. It lasts until the page is " +
+    "closed or loaded anew, and is never written into the checkout. Run sends it to this server.";
+  const ELSEWHERE = "Another tab has changed this text. The next key that you press here takes it over from there first.";
 
   /* ---- what is kept in this browser ---- */
 
   function kept(name) {
+    if (bare.has(name)) return bare.get(name);
     try {
       return window.localStorage.getItem(name);
     } catch (error) {
-      return bare.has(name) ? bare.get(name) : null;
+      return null;
     }
   }
 
   function keep(name, value) {
-    bare.set(name, value);
     try {
       if (value === null) window.localStorage.removeItem(name);
       else window.localStorage.setItem(name, value);
-    } catch (error) { /* full, or not allowed: it is kept until the page is closed */ }
+      bare.delete(name);
+    } catch (error) {
+      bare.set(name, value); // full, or not allowed: it lasts until the page is closed
+    }
   }
 
   /* A short mark of a text: enough to see that the port has changed since. */
@@ -92,6 +100,13 @@
     box.querySelector(".pw-fix-note").textContent = words;
   }
 
+  /* Whether another tab has written what does not stand here. */
+  const isStale = (box) => textOf(box.dataset.fix, startOf(box)).text !== areaOf(box).value;
+
+  function sayKept(box) {
+    say(box, isStale(box) ? ELSEWHERE : bare.has(TEXT + box.dataset.fix) ? LOST : KEPT);
+  }
+
   /* The server runs code, but not for a page without its key: it can be typed in, or the whole address. */
   function keyForm(box) {
     if (box.querySelector(".pw-fix-key")) return;
@@ -111,7 +126,10 @@
     const made = editor.make({
       id: areaId(box), label: box.dataset.file, start, text: found.text, first: Number(box.dataset.first),
       last: Number(box.dataset.last),
-      onInput: (text) => keepText(drill, start, text),
+      onInput: (text) => {
+        keepText(drill, start, text);
+        sayKept(box);
+      },
       onRun: () => run(drill),
     });
     const bar = element("p", "pw-live-bar pw-ed-bar");
@@ -132,7 +150,7 @@
     fold.append(element("summary"), table);
     box.append(fold);
     box.classList.add("pw-fix-live");
-    say(box, "What you write is kept in this browser and never written into the checkout. Run sends it to this server.");
+    sayKept(box);
     if (found.old) said.textContent = "The port has changed since you wrote this. Start again takes the new one.";
     editor.ready(made.area);
     show(drill);
@@ -309,6 +327,29 @@
     if (target.matches(".pw-fix-jump")) editor.goTo(areaOf(box), Number(target.dataset.line), true);
   }
 
+  /* The first key in a tab whose text another one has changed: that text comes in its place, and can be undone. */
+  function takeOver(event) {
+    const box = mount();
+    const area = box && areaOf(box);
+    if (!area || event.target !== area || !event.cancelable || !isStale(box)) return;
+    event.preventDefault();
+    event.stopPropagation();
+    editor.replaceAll(area, textOf(box.dataset.fix, startOf(box)).text);
+    sideOf(box).querySelector(".pw-live-said").textContent =
+      "This is the text of the other tab; the key did no more than bring it. Undo brings yours back.";
+  }
+
+  /* Keys that change the text without a `beforeinput` that could be held back. */
+  function key(event) {
+    const undoes = (event.ctrlKey || event.metaKey) && /^[zy]$/i.test(event.key);
+    if (undoes || event.key === "Tab" || event.key === "Enter") takeOver(event);
+  }
+
+  function changedElsewhere(event) {
+    const box = mount();
+    if (box && areaOf(box) && (event.key === null || event.key === TEXT + box.dataset.fix)) sayKept(box);
+  }
+
   function submit(event) {
     const form = event.target instanceof Element ? event.target.closest(".pw-fix-key") : null;
     if (!form) return;
@@ -337,6 +378,9 @@
 
   document.addEventListener("click", click);
   document.addEventListener("submit", submit);
+  document.addEventListener("beforeinput", takeOver, true);
+  document.addEventListener("keydown", key, true);
+  window.addEventListener("storage", changedElsewhere);
   window.addEventListener("hashchange", () => page());
 
   window.pagewalkCode = { page };

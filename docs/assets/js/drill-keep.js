@@ -1,12 +1,13 @@
 /* Pagewalk's drills, what is kept in this browser: the log of answers as the JSON that `pagewalk drill export json` writes,
    and the open sitting. Tabs write at once and lose nothing: each puts its events together with what is there, and when
-   another tab has written over them, it puts them back. Where the browser keeps nothing, all works until the page is left. */
+   another tab has written over them, it puts them back; a mark tells what was reset from what was written over. Where the
+   browser keeps nothing, all works until the page is left. */
 (function () {
   "use strict";
   const drill = window.PagewalkDrill;
   if (!drill || drill.keep) return;
 
-  const LOG = "pagewalk-drills", SESSION = "pagewalk-drill-session";
+  const LOG = "pagewalk-drills", SESSION = "pagewalk-drill-session", EPOCH = LOG + "-epoch", UNREAD = LOG + "-unread";
   const events = new Map(); // id -> event
   const entries = new Map(); // item -> how it stands; made anew when the item changes
   const listeners = new Set();
@@ -14,6 +15,8 @@
   const troubles = new Map(); // key -> why it is not kept, in words
   const trouble = () => Array.from(troubles.values())[0] || "";
   let unread = false;
+  let held = null; // a log that could be neither read nor put aside: it is not written over
+  let epoch = null; // changes with every reset
 
   /* ---- the browser's storage, which may refuse ---- */
 
@@ -41,14 +44,28 @@
 
   /* ---- the log ---- */
 
+  /* Keeps a text that cannot be read under a name that is free; answers whether it is there. */
+  function putAside(text) {
+    let name = UNREAD, there = stored(name);
+    for (let number = 2; there !== null && there !== text; number += 1) {
+      name = UNREAD + "-" + number;
+      there = stored(name);
+    }
+    const done = there === text || store(name, text);
+    troubles.delete(name);
+    if (done) troubles.delete(UNREAD);
+    else troubles.set(UNREAD, "What was kept can be neither read nor put aside, and nothing is written over it from this page");
+    return done;
+  }
+
   function read(text) {
+    held = null;
     if (text === null) return [];
     try {
       return drill.log.fromJson(JSON.parse(text));
     } catch (error) {
-      // What cannot be read is left where it is under another name, rather than written over.
       unread = true;
-      store(LOG + "-unread", text);
+      if (!putAside(text)) held = text;
       return [];
     }
   }
@@ -65,13 +82,21 @@
   function forget() {
     events.clear();
     entries.clear();
+    session = null;
+    held = null;
+    seen = null; // what is stored is read anew
+    troubles.delete(UNREAD);
   }
 
   /* Puts together what is stored and what this tab knows; answers whether the stored one is short of something. A log that
-     has gone was reset by another tab. */
+     has gone was reset by another tab; one of another epoch was, too, while this page slept. */
   function pull() {
-    const text = stored(LOG);
+    const text = stored(LOG), mark = stored(EPOCH);
     if (text === null && seen !== null && !troubles.has(LOG)) forget();
+    if (mark !== epoch && !troubles.has(EPOCH)) {
+      forget();
+      epoch = mark;
+    }
     const known = text !== null && text === seen;
     seen = text;
     if (known) return false;
@@ -81,6 +106,8 @@
   }
 
   function push() {
+    if (held !== null && !putAside(held)) return;
+    held = null;
     const text = JSON.stringify(drill.log.toJson(all()));
     if (store(LOG, text)) seen = text;
   }
@@ -146,10 +173,10 @@
 
   function reset() {
     forget();
-    session = null;
-    seen = null;
     store(SESSION, null);
     store(LOG, null);
+    const mark = id();
+    if (store(EPOCH, mark)) epoch = mark;
     tell();
   }
 
@@ -158,7 +185,7 @@
   function opened() {
     const kept = stored(SESSION);
     try {
-      return JSON.parse(kept === null && troubles.has(SESSION) ? session : kept);
+      return JSON.parse(troubles.has(SESSION) ? session : kept); // what is stored may be older
     } catch (error) {
       return null;
     }
@@ -177,12 +204,19 @@
     listeners.forEach((listener) => listener());
   }
 
-  window.addEventListener("storage", (event) => {
-    if (event.key !== LOG && event.key !== SESSION && event.key !== null) return;
-    // Another tab may have written between this one's reading and writing: what it did not know is put back.
+  /* Another tab may have written between this one's reading and writing: what it did not know is put back. */
+  function look() {
     if (pull()) push();
     tell();
+  }
+
+  window.addEventListener("storage", (event) => {
+    if (![LOG, SESSION, EPOCH, null].includes(event.key)) return;
+    if (event.key === null || (event.key === LOG && event.newValue === null)) forget();
+    if (event.key === SESSION) troubles.delete(SESSION); // the other tab's is the newer one
+    look();
   });
+  window.addEventListener("pageshow", (event) => { if (event.persisted) look(); });
 
   drill.keep = {
     append, bring, entry, keep, opened, reset, review, standing, text, undo, trouble,

@@ -42,7 +42,7 @@
     const events = drill.keep.events();
     if (!events.length) return "";
     const reviews = events.filter((event) => event.what === "review");
-    const first = new Date(Math.min(...events.map((event) => event.when)));
+    const first = new Date(events.reduce((least, event) => Math.min(least, event.when), Infinity));
     const items = new Set(events.map((event) => event.item)).size;
     const since = first.toLocaleDateString("en-GB", { day: "numeric", month: "long", year: "numeric" });
     return plural(reviews.length, "answer") + " to " + plural(items, "question") + ", given since " + since +
