@@ -137,7 +137,8 @@ def test_memory_and_number_are_those_of_all(run: Any) -> None:
     count, held = found.held()
     assert count == 2
     assert held > 128 << 20
-    assert held == sum(map(resident, found.processes()))
+    # They are not asked in the same instant, and each has 64 MiB.
+    assert held == pytest.approx(sum(map(resident, found.processes())), abs=4 << 20)
     assert resident(process.pid) > 64 << 20
 
 

@@ -339,7 +339,7 @@ def test_a_number_that_was_given_again_is_left_alone(monkeypatch: pytest.MonkeyP
     """A child that has ended, and a stranger with its number: nothing is sent to that group."""
 
     class Ended:
-        pid = os.getpgrp()
+        pid = os.getpid()  # one that surely runs
         returncode = 0
 
     asked: list[int] = []
