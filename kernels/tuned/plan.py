@@ -25,17 +25,6 @@ class Plan:
                 raise ArgumentError(name, value, f"must be from 1 to {most}")
 
 
-def plan(num_seqs: int, num_kv_heads: int, max_seq_len: int, block_size: int, multiprocessors: int) -> Plan:
-    """Splits enough that every multiprocessor has two thread blocks, and none that would leave a warp without a block.
-
-    `multiprocessors`: of the GPU. Raises ArgumentError.
-    """
-    made = Plan()
-    wanted = 2 * multiprocessors // max(1, num_seqs * num_kv_heads)
-    fed = -(-max_seq_len // block_size) // (made.warps * made.depth)
-    return Plan(max(1, min(wanted, fed)), made.warps, made.depth)
-
-
 @dataclass(frozen=True)
 class Workspace:
     """What the splits of one plan leave for each other; used again and again, by one launch at a time.

@@ -77,8 +77,8 @@ def exchange_bytes(head_size: int, block_size: int, warps: int, depth: int) -> i
 def shared_bytes(head_size: int, block_size: int, warps: int, depth: int) -> int:
     """Bytes of dynamic shared memory.
 
-    The barriers lie behind the rings, not in an array of their own: that would come first, and the copy engine wants
-    its targets on 128 bytes.
+    The barriers lie behind the rings, not in an array of their own: that would come first, and the rings would no
+    longer begin on 128 bytes.
     """
     return exchange_bytes(head_size, block_size, warps, depth) + 8 * warps * depth
 

@@ -29,7 +29,6 @@ from walkthroughs.drills.fix import Task
 from walkthroughs.drills.fix_verdict import Verdict
 from walkthroughs.server.process import Limits
 
-SECONDS = 420.0
 SEEDS = (11, 12)
 """The held-out cases of a record: always the same."""
 STATES = ("solved", "unsolved")
@@ -90,7 +89,7 @@ async def _row(task: Task, backend: str, gate: asyncio.Semaphore) -> dict[str, A
 
 async def _state(task: Task, state: str, backend: str, gate: asyncio.Semaphore) -> dict[str, Any]:
     text = fix.solved(task) if state == "solved" else fix.unsolved(task)
-    limits = replace(Limits.of(backend), seconds=SECONDS)
+    limits = replace(Limits.of(backend), seconds=fix_judge.BARRIER_SECONDS)
     async with gate:
         verdict: Verdict = await fix_judge.run(task, text, backend, SEEDS, limits=limits)
     return verdict.to_json()

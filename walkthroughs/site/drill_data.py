@@ -24,8 +24,8 @@ from .errors import UnknownPageItem
 from .model import Link, Summary
 
 EXAMPLE = (
-    "The numbers are fresh each time that you are asked. Here stands one example of each; its answer was {by}, "
-    "not typed in."
+    "You are asked with other numbers each time, out of those that were drawn when the site was built. Here stands one "
+    "example of each; its answer was {by}, not typed in."
 )
 INTROS: Mapping[str, tuple[str, str, str]] = MappingProxyType(
     {
@@ -37,7 +37,7 @@ INTROS: Mapping[str, tuple[str, str, str]] = MappingProxyType(
         ),
         "compute": (
             "Compute",
-            "Work out a slot, an address, a size or a lane; the numbers are fresh each time.",
+            "Work out a slot, an address, a size or a lane, with other numbers each time.",
             EXAMPLE.format(by="computed by the same formulas as the kernels use"),
         ),
         "predict": (

@@ -16,7 +16,7 @@ from kernels.cases_narrow import NarrowCase, narrow_decode_case, unpack
 from kernels.errors import ArgumentError
 from kernels.kernel import Backend
 from kernels.tuned import ring
-from kernels.tuned.plan import Plan, Workspace, plan
+from kernels.tuned.plan import Plan, Workspace
 from kernels.unroll import source
 
 # Half a unit in the last place, relative.
@@ -163,14 +163,6 @@ def test_sizes_that_a_product_does_not_take_are_refused() -> None:
 def test_a_plan_has_bounds(wrong: dict[str, int]) -> None:
     with pytest.raises(ArgumentError, match="must be from 1"):
         Plan(**wrong)
-
-
-@given(st.integers(1, 300), st.integers(1, 64), st.integers(0, 200_000), st.sampled_from([16, 32]), st.integers(1, 200))
-def test_the_chosen_plan_feeds_every_warp(seqs: int, heads: int, longest: int, block: int, sms: int) -> None:
-    chosen = plan(seqs, heads, longest, block, sms)
-    blocks = -(-longest // block)
-    assert chosen.splits == 1 or chosen.splits * chosen.warps * chosen.depth <= blocks + chosen.warps * chosen.depth
-    assert chosen.splits == 1 or chosen.splits * seqs * heads <= 2 * sms
 
 
 def test_shared_memory_holds_the_rings_and_the_exchange() -> None:
