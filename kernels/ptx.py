@@ -90,9 +90,12 @@ def _emit(
 
 
 def _address(context: Any, builder: Any, kind: Any, array: Any, index: Any, space: int) -> Any:
-    data = builder.gep(context.make_array(kind)(context, builder, array).data, [index])
-    spaced = builder.addrspacecast(data, ir.PointerType(data.type.pointee, space))
-    return builder.ptrtoint(spaced, ir.IntType(32 if space == SHARED else 64))
+    data = context.make_array(kind)(context, builder, array).data
+    word = ir.IntType(32 if space == SHARED else 64)
+    first = builder.ptrtoint(builder.addrspacecast(data, ir.PointerType(data.type.pointee, space)), word)
+    # Shared memory is small: 32 bits will do, and a register holds them.
+    place = builder.trunc(index, word) if space == SHARED else index
+    return builder.add(first, builder.mul(place, ir.Constant(word, kind.dtype.bitwidth // 8)))
 
 
 # Tensor cores. Lane 4g + t holds, of A [16, 16]: rows g and g + 8, columns 2t, 2t + 1 and these plus 8; of B [16, 8]:
@@ -119,6 +122,21 @@ transpose_8x8 = _instruction("transpose_8x8", "movmatrix.sync.aligned.m8n8.trans
 pack_bf16 = _instruction("pack_bf16", "cvt.rn.bf16x2.f32 $0, $2, $1;", "r", "ff", pure=True)
 pack_f16 = _instruction("pack_f16", "cvt.rn.f16x2.f32 $0, $2, $1;", "r", "ff", pure=True)
 """(first, second) -> both rounded to 16 bits, in one word."""
+halves_e4m3, halves_e5m2 = (
+    _instruction(
+        f"halves_{kind}",
+        "{ .reg .b16 low, high; mov.b32 {low, high}, $2; "
+        f"cvt.rn.f16x2.{kind}x2 $0, low; cvt.rn.f16x2.{kind}x2 $1, high; }}",
+        "rr",
+        "r",
+        pure=True,
+    )
+    for kind in ("e4m3", "e5m2")
+)
+"""A word of four fp8 codes -> the same numbers as float16, two to a word; every one of them is exact."""
+as_float = _instruction("as_float", "mov.b32 $0, $1;", "f", "r", pure=True)
+as_word = _instruction("as_word", "mov.b32 $0, $1;", "r", "f", pure=True)
+"""The same 32 bits under the other type."""
 exp2 = _instruction("exp2", "ex2.approx.ftz.f32 $0, $1;", "f", "f", pure=True)
 """Two to the power of x, within two units in the last place."""
 load_word = _instruction("load_word", "ld.global.nc.u32 $0, [$1];", "r", "g")
@@ -148,3 +166,36 @@ bulk_load = _instruction(
 )
 """(shared array, index, global array, index, bytes, barriers, index): copy, and tell the barrier. Addresses and
 size are multiples of 16 bytes. The data may come at any time until the barrier's phase has ended."""
+
+# Launches that follow each other on a stream, the second of which may come to the GPU early (CUDA: programmatic
+# dependent launch). Without that, both do nothing.
+grid_launch = _instruction("grid_launch", "griddepcontrol.launch_dependents;", "", "")
+"""From here on the next launch's thread blocks may come, once every block of this one has said so or has ended."""
+grid_wait = _instruction("grid_wait", "griddepcontrol.wait;", "", "")
+"""Wait until the launches before have ended and what they wrote can be read."""
+
+# Wide accesses to global memory, as words. An address is a multiple of the width.
+load_words_x2, load_words_x4 = (
+    _instruction(
+        f"load_words_x{count}",
+        f"ld.global.nc.L1::no_allocate.v{count}.u32 {{{', '.join(f'${word}' for word in range(count))}}}, [${count}];",
+        count * "r",
+        "g",
+    )
+    for count in (2, 4)
+)
+"""(global array, index) -> 8 or 16 bytes that nobody writes meanwhile, as words; the first level cache keeps none."""
+read_words_x4 = _instruction(
+    "read_words_x4", "ld.global.L1::no_allocate.v4.u32 {$0, $1, $2, $3}, [$4];", "rrrr", "g"
+)
+"""As `load_words_x4`, but the compiler leaves it before the stores that come after it."""
+store_words_x2, store_words_x4 = (
+    _instruction(
+        f"store_words_x{count}",
+        f"st.global.v{count}.u32 [$0], {{{', '.join(f'${word + 1}' for word in range(count))}}};",
+        "",
+        "g" + count * "r",
+    )
+    for count in (2, 4)
+)
+"""(global array, index, words...): 8 or 16 bytes, written in one access."""

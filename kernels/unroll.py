@@ -23,7 +23,7 @@ from typing import Any
 from kernels.errors import KernelError
 from kernels.kernel import Kernel
 
-LOOP, ARRAY = "unrolled", "registers"
+LOOP, ARRAY, NUMBER = "unrolled", "registers", "fixed"
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
 
 
@@ -39,6 +39,11 @@ def registers(size: int) -> Any:
 def unrolled(count: int) -> Any:
     """A loop from 0 to `count`, written out. Only a kernel that `unroll` has written out can run."""
     raise UnrollError(f"unrolled({count}): this kernel was not unrolled; launch unroll(kernel, ...)")
+
+
+def fixed(number: int) -> Any:
+    """A number that is known when the kernel is written out, under a name of its own."""
+    raise UnrollError(f"fixed({number}): this kernel was not unrolled; launch unroll(kernel, ...)")
 
 
 def unroll(kernel: Kernel, **template: Any) -> Kernel:
@@ -110,8 +115,12 @@ class _Writer(ast.NodeTransformer):
             found += inner.block(copy.deepcopy(node.body))
         return found
 
-    def visit_If(self, node: ast.If) -> ast.If:
-        """The two branches, written out."""
+    def visit_If(self, node: ast.If) -> Any:
+        """The two branches, written out; of a template parameter that is true or false, the one that it takes."""
+        known = self.numbers.get(node.test.id) if isinstance(node.test, ast.Name) else None
+        if isinstance(known, bool):
+            taken = node.body if known else node.orelse
+            return self.block(taken) if taken else []
         node.test = self.visit(node.test)
         node.body = self.block(node.body)
         node.orelse = self.block(node.orelse) if node.orelse else []
@@ -124,13 +133,14 @@ class _Writer(ast.NodeTransformer):
         return node
 
     def visit_Assign(self, node: ast.Assign) -> Any:
-        """`name = registers(n)` declares, and leaves nothing behind."""
-        if _calls(node.value, ARRAY):
-            target = node.targets[0]
-            if len(node.targets) != 1 or not isinstance(target, ast.Name):
-                raise UnrollError(f"line {node.lineno}: registers are given to one name")
-            self.sizes[target.id] = self._number(_argument(node.value), ARRAY)
-            return None
+        """`name = registers(n)` and `name = fixed(n)` declare, and leave nothing behind."""
+        for word, known in ((ARRAY, self.sizes), (NUMBER, self.numbers)):
+            if _calls(node.value, word):
+                target = node.targets[0]
+                if len(node.targets) != 1 or not isinstance(target, ast.Name):
+                    raise UnrollError(f"line {node.lineno}: {word} is given to one name")
+                known[target.id] = self._number(_argument(node.value), word)
+                return None
         return self.generic_visit(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:

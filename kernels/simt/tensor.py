@@ -13,10 +13,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from kernels.simt.access import READ, WRITE
 from kernels.simt.facade import cuda
 from kernels.simt.memory import Array
 from kernels.simt.report import BadOperand, Misaligned, OutOfBounds, place
+from kernels.simt.seen_arrays import SeenCells, SeenGlobal
 from kernels.simt.warp import FULL_MASK
+from kernels.simt.words import load_words_x2, load_words_x4, read_words_x4, store_words_x2, store_words_x4
 
 LANES = 32
 Word = np.int32
@@ -142,6 +145,56 @@ def pack_f16(first: Any, second: Any) -> Any:
         return np.array([first, second], np.float32).astype(np.float16).view(np.int32)[0]
 
 
+def _float16_of(exponent: int, fraction: int, bias: int, bits: int, top: bool) -> float:
+    """A number of an fp8 format by its fields; `top`: the largest exponent means infinity, else one code means NaN."""
+    if top and exponent == 31:
+        return float("nan") if fraction else float("inf")
+    if not top and exponent == 15 and fraction == 7:
+        return float("nan")
+    scaled = fraction / (1 << bits)
+    return float(scaled * 2.0 ** (1 - bias) if exponent == 0 else (1 + scaled) * 2.0 ** (exponent - bias))
+
+
+def _table(exponents: int, bits: int, bias: int, top: bool) -> np.ndarray[Any, Any]:
+    """The float16 of each of the 256 codes."""
+    plain = [_float16_of(code >> bits, code & (1 << bits) - 1, bias, bits, top) for code in range(128)]
+    assert exponents + bits == 7
+    return np.array([*plain, *(-number for number in plain)], np.float16)
+
+
+_E4M3, _E5M2 = _table(4, 3, 7, False), _table(5, 2, 15, True)
+
+
+def _widened(word: Any, table: np.ndarray[Any, Any]) -> tuple[Any, Any]:
+    low, high = table[np.array([word], np.int32).view(np.uint8)].view(np.int32)
+    return low, high
+
+
+def halves_e4m3(word: Any) -> tuple[Any, Any]:
+    """See `kernels.ptx`."""
+    return _widened(word, _E4M3)
+
+
+def halves_e5m2(word: Any) -> tuple[Any, Any]:
+    """See `kernels.ptx`."""
+    return _widened(word, _E5M2)
+
+
+def as_float(word: Any) -> Any:
+    """See `kernels.ptx`."""
+    return _low_word(word).view(np.float32)[0]
+
+
+def as_word(value: Any) -> Any:
+    """See `kernels.ptx`."""
+    return np.array([value], np.float32).view(np.int32)[0]
+
+
+def _low_word(value: Any) -> np.ndarray[Any, Any]:
+    """The low 32 bits of a whole number: what fits into a register."""
+    return np.array([as_int(value) & 0xFFFFFFFF], np.uint32)
+
+
 def exp2(value: Any) -> Any:
     """See `kernels.ptx`; here to the last place, and tiny results are zero as there."""
     with np.errstate(under="ignore"):
@@ -216,6 +269,14 @@ def mbarrier_fence() -> None:
     """See `kernels.ptx`: here the copy engine sees every write at once."""
 
 
+def grid_launch() -> None:
+    """See `kernels.ptx`: here one launch runs at a time."""
+
+
+def grid_wait() -> None:
+    """See `kernels.ptx`: here one launch runs at a time."""
+
+
 def mbarrier_expect(array: Array, index: Any, count: Any) -> None:
     """See `kernels.ptx`."""
     barrier = _barrier(array, index)
@@ -238,19 +299,48 @@ def mbarrier_passed(array: Array, index: Any, parity: Any) -> Any:
     passed = barrier.parity != as_int(parity)
     if not passed:
         cuda.nanosleep(1)  # others must run, or it would never pass
+    elif (observer := _observer()) is not None:
+        observer.take(barrier, cuda.threadIdx)
     return np.int32(passed)
 
 
 def bulk_load(target: Array, at: Any, source: Array, first: Any, count: Any, array: Array, index: Any) -> None:
-    """See `kernels.ptx`. What is copied is what is there when the copy is asked for."""
+    """See `kernels.ptx`. What is copied is what is there when the copy is asked for.
+
+    For an observer the lane that asks writes at once, and that is over for whoever waits for the barrier.
+    """
     to, start, size = as_int(at), as_int(first), as_int(count)
     if size < 16 or size % 16:
         raise BadOperand("bulk_load bytes", size, "must be a multiple of 16", place(cuda))
     _within(target, to, size // target.itemsize, 16)
     _within(source, start, size // source.itemsize, 16)
-    values = [source[number] for number in range(start, start + size // source.itemsize)]
     barrier = _barrier(array, index)
-    barrier.copies.append((target, to, values))
+    plain = _plain(source)
+    values = [plain[number] for number in range(start, start + size // source.itemsize)]
+    barrier.copies.append((_plain(target), to, values))
+    _tell(READ, source, start, values)
+    _tell(WRITE, target, to, values)
+    if (observer := _observer()) is not None:
+        observer.give(barrier, cuda.threadIdx)
+
+
+def _observer() -> Any:
+    """Who watches the launch, or None."""
+    return getattr(cuda.machine, "observer", None)
+
+
+def _plain(array: Array) -> Array:
+    """The array without reports."""
+    return array.plain() if isinstance(array, SeenGlobal | SeenCells) else array
+
+
+def _tell(kind: str, array: Array, first: int, values: list[Any]) -> None:
+    """Report a side of a copy as accesses, 16 bytes each, of the lane that asked for it."""
+    if isinstance(array, SeenGlobal | SeenCells):
+        frame, spot, step = _getframe(2), array.flat(first), 16 // array.itemsize  # the frame above `bulk_load`
+        for number in range(0, len(values), step):
+            part = tuple(values[number : number + step])
+            array.tell(kind, array.memory, spot + number, step, part, cuda.threadIdx, frame.f_code, frame.f_lasti)
 
 
 def _within(array: Array, first: int, count: int, width: int) -> None:
@@ -264,8 +354,9 @@ def _within(array: Array, first: int, count: int, width: int) -> None:
 MODELS: Mapping[str, Callable[..., Any]] = {
     model.__name__: model
     for model in (
-        mma_bf16, mma_f16, ldmatrix_x4, transpose_8x8, pack_bf16, pack_f16, exp2, load_word, mbarrier_init,
-        mbarrier_fence, mbarrier_expect, mbarrier_passed, bulk_load
+        mma_bf16, mma_f16, ldmatrix_x4, transpose_8x8, pack_bf16, pack_f16, halves_e4m3, halves_e5m2, as_float,
+        as_word, exp2, load_word, mbarrier_init, mbarrier_fence, mbarrier_expect, mbarrier_passed, bulk_load,
+        load_words_x2, load_words_x4, read_words_x4, store_words_x2, store_words_x4, grid_launch, grid_wait,
     )
 }  # fmt: skip
 """By the instruction's name in `kernels.ptx`."""

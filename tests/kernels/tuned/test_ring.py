@@ -15,8 +15,9 @@ from kernels.cases import DecodeCase
 from kernels.cases_narrow import NarrowCase, narrow_decode_case, unpack
 from kernels.errors import ArgumentError
 from kernels.kernel import Backend
-from kernels.tuned import ring
-from kernels.tuned.plan import Plan, Workspace
+from kernels.tuned import ring, ring_launch, ring_sizes
+from kernels.tuned.call import Decode
+from kernels.tuned.plan import Plan
 from kernels.unroll import source
 
 # Half a unit in the last place, relative.
@@ -24,20 +25,24 @@ ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
 BACKENDS = ["sim", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
-def attend(narrow: NarrowCase, cut: Plan, backend: Any = "sim", **changes: Any) -> np.ndarray:
-    """The kernel's output codes; the workspace holds NaN before, and no turn is left over afterwards."""
+def poisoned(size: int, dtype: Any) -> np.ndarray:
+    """Scratch memory: NaN where a kernel has to write before it reads."""
+    return np.full(size, np.nan, dtype) if np.dtype(dtype).kind == "f" else np.zeros(size, dtype)
+
+
+def attend(narrow: NarrowCase, cut: Plan | None, backend: Any = "sim", **changes: Any) -> np.ndarray:
+    """The kernel's output codes; scratch memory holds NaN before, and no turn is left over afterwards."""
     case = narrow.case
     out = np.full(narrow.q.shape, 0x7FFF, np.uint16).view(narrow.q.dtype)
-    workspace = Workspace.of(narrow.q, case.num_kv_heads, cut.splits)
-    workspace.partial[:] = np.nan
-    workspace.stats[:] = np.nan
     given = {
         "query": narrow.q, "key_cache": narrow.k_cache, "value_cache": narrow.v_cache,
         "num_kv_heads": case.num_kv_heads, "scale": case.scale, "block_tables": case.block_tables,
         "seq_lens": case.seq_lens, "block_size": case.block_size, "max_seq_len": max(1, case.max_seq_len),
+        "lengths": case.seq_lens.tolist(),
     } | changes  # fmt: skip
-    ring.paged_decode(out, **given, cut=cut, workspace=workspace, backend=backend)
-    assert not workspace.turns.any()
+    for launch in ring_launch.launches(Decode(out, **given), poisoned, cut):
+        launch.run(backend)
+        assert not launch.args[3].any(), "turns"
     return out
 
 
@@ -65,6 +70,8 @@ def agrees(out: np.ndarray, narrow: NarrowCase, scalar: str, truth: DecodeCase |
         ((33,), (4, 1), 256, 16, Plan(1, 2, 2)),
         ((77, 33), (8, 2), 80, 32, Plan(2, 2, 2)),
         ((20,), (3, 1), 112, 16, Plan(5, 3, 1)),
+        ((40,), (16, 1), 64, 16, Plan(2, 2, 2)),
+        ((130, 3, 0, 47), (18, 2), 48, 16, Plan(1, 2, 2, balance=True)),
     ],
 )
 def test_within_its_roundings(
@@ -84,11 +91,11 @@ def test_the_next_32_entries_of_the_table_are_loaded_in_time() -> None:
 @settings(max_examples=20)
 @given(
     st.lists(st.integers(0, 70), min_size=1, max_size=2),
-    st.sampled_from([1, 2, 3, 7, 8]),
+    st.sampled_from([1, 2, 3, 7, 8, 9, 16]),
     st.sampled_from([1, 2]),
     st.sampled_from([16, 32, 48]),
     st.sampled_from([16, 32]),
-    st.builds(Plan, st.integers(1, 3), st.integers(1, 2), st.integers(1, 3)),
+    st.builds(Plan, st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.booleans()),
     st.integers(0, 99),
 )
 def test_any_shape(
@@ -107,8 +114,19 @@ def test_any_order_of_the_warps(schedule: str) -> None:
 
 def test_an_empty_sequence_gives_zeros() -> None:
     narrow = narrow_decode_case((0, 5), 2, 1, 32, 16, "bfloat16")
-    for cut in (Plan(1), Plan(3)):
+    for cut in (Plan(1), Plan(3), Plan(1, balance=True)):
         assert not attend(narrow, cut)[0].any()
+
+
+def test_a_list_made_before_the_sequences_grew_still_covers_them() -> None:
+    narrow = narrow_decode_case((60, 20), 4, 2, 32, 16, "bfloat16", seed=4)
+    grown = attend(narrow, Plan(1, 2, 2, balance=True), lengths=[40, 10])
+    assert agrees(grown, narrow, "bfloat16")
+
+
+def test_the_rung_chooses_a_plan() -> None:
+    narrow = narrow_decode_case((60, 20), 4, 2, 32, 16, "bfloat16", seed=4)
+    assert agrees(attend(narrow, None), narrow, "bfloat16")
 
 
 def test_what_is_wrong_fails() -> None:
@@ -134,17 +152,19 @@ def test_what_is_wrong_fails() -> None:
         ({"block_size": 8}, "key_cache.shape"),
         ({"num_kv_heads": 3}, "must divide"),
         ({"max_seq_len": 10}, "max_seq_len = 10"),
+        ({"query_len": 2}, "must divide the 1 rows"),
+        ({"lengths": None}, "lengths = None: must be given"),
     ],
 )
 def test_what_no_launch_could_use_is_refused(changes: dict[str, Any], said: str) -> None:
     narrow = narrow_decode_case((40,), 2, 1, 32, 16, "bfloat16")
     with pytest.raises(ArgumentError, match=said):
-        attend(narrow, Plan(), **changes)
+        attend(narrow, Plan(balance=True), **changes)
 
 
 def test_sizes_that_a_product_does_not_take_are_refused() -> None:
     for shape, said in (
-        ((9, 1, 32, 16), "groups above 8"),
+        ((17, 1, 32, 16), "must be 16 columns or fewer"),
         ((2, 1, 40, 16), "multiple of 16"),
         ((2, 1, 32, 8), "16 or 32"),
     ):
@@ -153,29 +173,23 @@ def test_sizes_that_a_product_does_not_take_are_refused() -> None:
             attend(narrow, Plan())
     plain = cases.decode_case((5,), 2, 1, 32, 16, "float32")
     with pytest.raises(ArgumentError, match="float32: must be uint16 or float16"):
-        ring.paged_decode(
+        Decode(
             np.zeros_like(plain.q), plain.q, plain.k_cache, plain.v_cache, 1, plain.scale, plain.block_tables,
-            plain.seq_lens, 16, 5, cut=Plan(), workspace=Workspace.of(plain.q, 1, 1),
+            plain.seq_lens, 16, 5,
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("wrong", [{"splits": 0}, {"warps": 17}, {"depth": 0}, {"splits": 70000}])
-def test_a_plan_has_bounds(wrong: dict[str, int]) -> None:
-    with pytest.raises(ArgumentError, match="must be from 1"):
-        Plan(**wrong)
-
-
 def test_shared_memory_holds_the_rings_and_the_exchange() -> None:
-    assert ring.exchange_bytes(128, 16, 4, 3) == 4 * 3 * 8192
-    assert ring.exchange_bytes(32, 16, 1, 1) == 2048, "the ring"
-    assert ring.exchange_bytes(128, 16, 8, 1) >= 8 * (8 * 128 + 16) * 4 + 4, "the exchange is larger"
-    assert ring.shared_bytes(128, 16, 4, 3) == ring.exchange_bytes(128, 16, 4, 3) + 12 * 8
+    assert ring_sizes.exchange_bytes(128, 16, 2, 8, 4, 3) == 4 * 3 * 8192
+    assert ring_sizes.exchange_bytes(128, 16, 2, 8, 8, 1) == 8 * 8192, "the ring"
+    assert ring_sizes.exchange_bytes(32, 16, 1, 8, 2, 1) == 2 * 8 * 36 * 4, "the exchange is larger"
+    assert ring_sizes.shared_bytes(128, 16, 2, 8, 4, 3) == 4 * 3 * 8192 + 12 * 8 + 4 * (9 * 8 + 2)
 
 
 def test_what_is_written_out_keeps_its_sums_in_variables() -> None:
-    text = source(
-        ring.paged_decode_ring, HEAD_SIZE=64, BLOCK_SIZE=16, GROUP=4, FORMAT="uint16", WARPS=4, DEPTH=3
-    )  # fmt: skip
+    sizes = {"HEAD_SIZE": 64, "BLOCK_SIZE": 16, "GROUP": 4, "QUERY_LEN": 1, "WARPS": 4, "DEPTH": 3}
+    text = source(ring.paged_decode_ring, **sizes, SCALAR="bfloat16", CACHE="auto", ALIBI=False, LISTED=False)
     assert "acc_15" in text
     assert "acc_16" not in text
     assert text.count("ldmatrix_x4(") == 8
+    assert "halves(" not in text, "what only an fp8 cache needs"
