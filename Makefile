@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 GPU_STAMP := $(VENV)/.gpu-extra
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help setup gpu-extra serve drill site browser test check format gpu-records hardware-record grid-record bench bench-player drift bench-drift
+.PHONY: help setup gpu-extra serve drill site browser test check format gpu-records hardware-record grid-record ladder-record bench bench-player drift bench-drift
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ format: setup  ## sort imports, mend what can be mended, lay out the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# What `make bench` measures of the ladder: the eight shapes with every rung and peer, the goals, the writer, the host.
+BENCH ?= --set facts --set goals --set writer --set host
+
 # A GPU machine may have nothing but numba-cuda, NumPy and torch: use that Python if it can, else set up our own.
 define on_gpu_machine
 	@if $(PYTHON) -c 'import numba.cuda, numpy, torch' 2>/dev/null; then \
@@ -92,8 +95,14 @@ hardware-record:  ## hold the SIMT machine's verdicts against compute-sanitizer 
 grid-record:  ## run the ops over vLLM's test parameters and our matrix on this machine's GPU
 	$(call on_gpu_machine,walkthroughs.grid)
 
-bench:  ## measure the ports on this machine's GPU, and the browser's player where there is a site and a Chromium
+ladder-record:  ## the same for every rung of the ladder, and ask compute-sanitizer about each on this machine's GPU
+	$(call on_gpu_machine,walkthroughs.grid --tuned)
+	$(call on_gpu_machine,walkthroughs.tuned_sanitizers)
+
+# The ladder needs a GPU; the rest of what is measured does not, so without one it is left out and said.
+bench:  ## measure the ports, the ladder and its peers on this machine's GPU, and the browser's player
 	$(call on_gpu_machine,kernels.bench)
+	$(call on_gpu_machine,walkthroughs.bench $(BENCH)) || [ $$? = 2 ]
 	@if [ -d site ] && [ -x $(BIN)/python ]; then $(MAKE) --no-print-directory bench-player || true; fi
 
 bench-player:  ## measure the browser's player on the built site: first use, frames a second

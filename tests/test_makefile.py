@@ -157,14 +157,25 @@ def test_gpu_records_sets_up_where_python_lacks_something(checkout: Checkout) ->
 
 
 @pytest.mark.parametrize(
-    ("target", "module"),
+    ("target", "modules"),
     [
-        ("bench", "kernels.bench"),
-        ("hardware-record", "walkthroughs.hardware"),
-        ("grid-record", "walkthroughs.grid"),
+        ("bench", ["kernels.bench", "walkthroughs.bench --set facts --set goals --set writer --set host"]),
+        ("hardware-record", ["walkthroughs.hardware"]),
+        ("grid-record", ["walkthroughs.grid"]),
+        ("ladder-record", ["walkthroughs.grid --tuned", "walkthroughs.tuned_sanitizers"]),
     ],
 )
-def test_what_measures_sets_up_where_python_has_no_numba(checkout: Checkout, target: str, module: str) -> None:
+def test_what_measures_sets_up_where_python_has_no_numba(checkout: Checkout, target: str, modules: list[str]) -> None:
     done = checkout.make(target)
     assert done.returncode == 0, done.stderr
-    assert checkout.installed[3:] == [f".venv/bin/python -m {module}"]
+    assert checkout.installed[3:] == [f".venv/bin/python -m {module}" for module in modules]
+
+
+@pytest.mark.parametrize(("code", "fine"), [(0, True), (2, True), (1, False)])
+def test_bench_goes_on_where_there_is_no_gpu_and_not_where_a_kernel_is_wrong(
+    checkout: Checkout, code: int, fine: bool
+) -> None:
+    checkout.program("python3", PYTHON.replace("{real}", sys.executable).replace(
+        '"-m walkthroughs"*', f'"-m walkthroughs.bench"*) exit {code} ;;\n  "-m walkthroughs"*'
+    ))  # fmt: skip
+    assert (checkout.make("bench").returncode == 0) == fine

@@ -25,6 +25,7 @@ COMMANDS = {
     "trace": ("trace", "Record chosen threads of a kernel, line by line."),
     "layout": ("layout", "Say where an element of the KV cache lies, and which lane loads it."),
     "sanitize": ("sanitize", "Look for races, bad accesses and bank conflicts in a kernel."),
+    "bench": ("bench", "Measure the ladder and its peers on a GPU, or show the record."),
     "claims": ("claims", "Check the claims and show their verdicts."),
     "drill": ("drill", "Be asked as in an interview, and graded by running code."),
     "export": ("export", "Take it along: tours for an editor, notebooks, the site on a stick."),

@@ -1,7 +1,8 @@
 """`python -m walkthroughs.grid`: run the ops over vLLM's own test parameters and over our matrix; write the record.
 
 Needs a GPU, numba-cuda, NumPy and torch; nothing of the site. Compiling is the work, so it runs in several processes.
-`--device cpu --small` tries a small grid on the SIMT machine instead. Exit 1 where a case fails, 2 for wrong use.
+`--tuned` runs the rungs of the ladder and writes a record of its own. `--device cpu --small` tries a small grid on the
+SIMT machine instead. Exit 1 where a case fails, 2 for wrong use.
 """
 
 from __future__ import annotations
@@ -12,22 +13,39 @@ import math
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
-from importlib import metadata
+from dataclasses import asdict, dataclass
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
 from annotate.files import write_text
 from kernels.errors import BackendUnavailable
 from walkthroughs import digest, evidence, runner
-from walkthroughs.grid_workers import BLIND, ERROR, FAILED, PASSED, Plan, Row, clock, run_all
+from walkthroughs.grid_workers import BLIND, ERROR, FAILED, PASSED, REFUSED, SOURCE, Plan, Row, clock, run_all
 
-FILE = "grid.json"
-GRID = "kernels/vllm/ops_grid.py"
+FILE, TUNED_FILE = "grid.json", "tuned_grid.json"
 COLUMNS = ("case", "error", "tolerance", "result", "zeros_pass", "shuffled_keys_pass", "runs")
-"""A row's columns; a row that is an error has a message behind them."""
+"""A row's columns; a row that is an error or a refusal has its words behind them."""
 AT_ONCE = 14
 EVERY = 25
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is run: the module that lists the cases, and the record's file."""
+
+    source: str
+    file: str
+
+    @property
+    def path(self) -> str:
+        """The module's file."""
+        return self.source.replace(".", "/") + ".py"
+
+
+OPS = Subject(SOURCE, FILE)
+TUNED = Subject("kernels.tuned.grid", TUNED_FILE)
+GRID = OPS.path
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,19 +55,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, help=f"processes ({AT_ONCE} on a GPU, else 1)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: the SIMT machine, with --small")
     parser.add_argument("--small", action="store_true", help="the small grid")
+    parser.add_argument("--tuned", action="store_true", help="the rungs of the ladder in place of vLLM's ops")
     parser.add_argument("--only", action="append", default=[], metavar="GROUP", help="this group; may be repeated")
     options = parser.parse_args(argv)
-    plan = Plan(options.device, options.small)
+    subject = TUNED if options.tuned else OPS
+    plan = Plan(options.device, options.small, subject.source)
     if wrong := _wrong_use(options, plan):
         print(f"grid: {wrong}", file=sys.stderr)
         return 2
     cores = os.cpu_count() or 1
     jobs = options.jobs or (max(1, min(AT_ONCE, cores - 2)) if options.device == "cuda" else 1)
-    record = measure(plan, options.only, jobs)
-    write_text(options.out / FILE, dump(record))
-    bad = [row for group in record["groups"] for row in group["rows"] if row[3] != PASSED]
+    record = measure(plan, options.only, jobs, subject)
+    write_text(options.out / subject.file, dump(record))
+    bad = [row for group in record["groups"] for row in group["rows"] if row[3] not in (PASSED, REFUSED)]
     rows = sum(group["cases"] for group in record["groups"])
-    _say(f"{rows} cases in {record['seconds']} s, {len(bad)} of them not passed: {options.out / FILE}")
+    _say(f"{rows} cases in {record['seconds']} s, {len(bad)} of them not passed: {options.out / subject.file}")
     return 1 if bad else 0
 
 
@@ -70,13 +90,13 @@ def _wrong_use(options: argparse.Namespace, plan: Plan) -> str:
     return f"--only {unknown[0]}: must be one of {', '.join(known)}" if unknown else ""
 
 
-def measure(plan: Plan, only: Sequence[str], jobs: int) -> dict[str, Any]:
+def measure(plan: Plan, only: Sequence[str], jobs: int, subject: Subject = OPS) -> dict[str, Any]:
     """Run the chosen groups; returns the record."""
     spent, tasks, seen = clock(), plan.tasks(only), [0]
 
     def told(row: Row) -> None:
         seen[0] += 1
-        if row.result != PASSED:
+        if row.result not in (PASSED, REFUSED):
             how = row.message or f"error {row.error:.3g}, tolerance {row.tolerance:.3g}"
             _say(f"{row.result:7} {row.group}: {row.id}: {how}")
         if seen[0] % EVERY == 0 or seen[0] == len(tasks):
@@ -88,44 +108,47 @@ def measure(plan: Plan, only: Sequence[str], jobs: int) -> dict[str, Any]:
     return {
         "schema": evidence.SCHEMA, "backend": backend, "device": device, "driver": driver,
         "versions": {**runner.versions(backend), "torch": metadata.version("torch")}, "date": runner.now(),
-        "digest": grid_digest(), "seconds": round(spent(), 1), "jobs": jobs, "bounds": bounds(),
-        "columns": COLUMNS, "groups": summaries(rows),
+        "digest": grid_digest(subject), "seconds": round(spent(), 1), "jobs": jobs, "bounds": bounds(subject),
+        "columns": COLUMNS, "groups": summaries(rows, subject),
     }  # fmt: skip
 
 
-def grid_digest() -> str:
-    """What the record depends on: the grids, the reference, and the ports behind the ops."""
-    return digest.of_files(file for file in digest.port_files(GRID) if not file.startswith("kernels/simt/"))
+def grid_digest(subject: Subject = OPS) -> str:
+    """What the record depends on: the grids, the reference, and the kernels behind the ops."""
+    return digest.of_files(file for file in digest.port_files(subject.path) if not file.startswith("kernels/simt/"))
 
 
-def fresh(record: dict[str, Any]) -> bool:
-    """Whether the record describes the present ports and grids."""
-    return bool(record["digest"] == grid_digest())
+def fresh(record: dict[str, Any], subject: Subject = OPS) -> bool:
+    """Whether the record describes the present kernels and grids."""
+    return bool(record["digest"] == grid_digest(subject))
 
 
-def bounds() -> list[dict[str, Any]]:
+def bounds(subject: Subject = OPS) -> list[dict[str, Any]]:
     """The bounds of our attention matrix, for the page: what each dtype's roundings may add up to."""
+    if subject == TUNED:
+        from kernels.tuned.grid_case import bounds as of_rungs
+
+        return of_rungs()
     from kernels.vllm.ops_reference import BOUNDS, FLOAT32_BOUND, ONE_TOKEN_BOUND
 
     shared = {"float32_share": FLOAT32_BOUND, "one_token": ONE_TOKEN_BOUND}
     return [{"dtype": dtype, **asdict(bound), **shared} for dtype, bound in BOUNDS.items()]
 
 
-def summaries(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def summaries(rows: Sequence[Row], subject: Subject = OPS) -> list[dict[str, Any]]:
     """The rows by group, each group with its counts and the row whose error comes nearest to its tolerance."""
-    from kernels.vllm.ops_grid import TITLES
-
+    titles: dict[str, str] = import_module(subject.source).TITLES
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row)
-    return [_summary(name, TITLES.get(name, name), found) for name, found in groups.items()]
+    return [_summary(name, titles.get(name, name), found) for name, found in groups.items()]
 
 
 def _summary(name: str, title: str, rows: Sequence[Row]) -> dict[str, Any]:
     worst = max(rows, key=_share)
     return {
         "id": name, "title": title, "cases": len(rows),
-        **{result: sum(row.result == result for row in rows) for result in (PASSED, FAILED, BLIND, ERROR)},
+        **{result: sum(row.result == result for row in rows) for result in (PASSED, FAILED, BLIND, ERROR, REFUSED)},
         "runs": sum(row.runs for row in rows),
         "compared": sum(row.zeros_pass is not None for row in rows),
         "zeros_pass": sum(bool(row.zeros_pass) for row in rows),
@@ -161,9 +184,9 @@ def dump(record: dict[str, Any]) -> str:
     return text + "\n"
 
 
-def load(folder: Path = evidence.EVIDENCE) -> dict[str, Any] | None:
+def load(folder: Path = evidence.EVIDENCE, subject: Subject = OPS) -> dict[str, Any] | None:
     """The committed record, or None; raises EvidenceError for a file that is not one."""
-    path = folder / FILE
+    path = folder / subject.file
     if not path.exists():
         return None
     try:
@@ -171,7 +194,7 @@ def load(folder: Path = evidence.EVIDENCE) -> dict[str, Any] | None:
         if record["schema"] != evidence.SCHEMA or not record["groups"]:
             raise ValueError(f"schema {record['schema']}, {len(record['groups'])} groups")
     except (ValueError, KeyError, TypeError) as error:
-        raise evidence.EvidenceError(f"{FILE}: {error}") from error
+        raise evidence.EvidenceError(f"{subject.file}: {error}") from error
     return dict(record)
 
 

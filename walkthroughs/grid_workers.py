@@ -26,13 +26,16 @@ SOURCE = "kernels.vllm.ops_grid"
 SECONDS = 240.0
 """How long one case may take, compiling included."""
 START_SECONDS = 300.0
-PASSED, FAILED, BLIND, ERROR = "passed", "failed", "blind", "error"
+PASSED, FAILED, BLIND, ERROR, REFUSED = "passed", "failed", "blind", "error", "refused"
 OUT_OF_MEMORY = "OutOfMemoryError"
 
 
 @dataclass(frozen=True)
 class Row:
-    """What one case showed. `blind`: right, but zeros or mis-paired keys would have passed too, which ours must not."""
+    """What one case showed. `blind`: right, but zeros or mis-paired keys would have passed too, which ours must not.
+
+    `refused`: as it must be, the op did not take the call; `message` has its words.
+    """
 
     group: str
     id: str
@@ -210,11 +213,13 @@ def run_case(group: str, case: Any, device: str) -> Row:
         return Row(group, case.id, ERROR, message=f"{type(error).__name__}: {error}"[:300])
     finally:
         ops_device.give_memory_back(device)
+    refused = str(getattr(found, "refused", ""))
     blind = not group.startswith("vllm") and (found.zeros_pass or found.shuffled_keys_pass)
-    result = FAILED if not found.passed else BLIND if blind else PASSED
+    result = FAILED if not found.passed else REFUSED if refused else BLIND if blind else PASSED
     return Row(
-        group, case.id, result, found.error, found.tolerance, found.zeros_pass, found.shuffled_keys_pass, found.runs
-    )
+        group, case.id, result, found.error, found.tolerance, found.zeros_pass, found.shuffled_keys_pass, found.runs,
+        refused[:300],
+    )  # fmt: skip
 
 
 def clock() -> Callable[[], float]:

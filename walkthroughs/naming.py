@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 CLAIM = r"(?:L[12]|D|C)-\d\d"
 STEP = r"[a-z0-9]+(?:-[a-z0-9]+)*/[a-z0-9]+(?:-[a-z0-9]+)*"
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
+# A line that a page fills from elsewhere, with the blank line before it.
+_DIRECTIVE = re.compile(r"(?:\A|\n)(?:[ \t]*\n)?:::[^\n]*")
 # Code in backquotes comes first, so that a mark inside it is left alone.
 _MARK = re.compile(rf"`[^`\n]*`|[ \t]*\[(?P<name>{CLAIM}|{STEP})\](?![\[(])")
 
@@ -23,6 +25,11 @@ def names(text: str) -> tuple[str, ...]:
 def without(text: str) -> str:
     """The text without its marks."""
     return _replaced(text, lambda name: "")
+
+
+def undirected(text: str) -> str:
+    """The text without its directives (`::: name`), which only a page can follow."""
+    return _DIRECTIVE.sub("", text).strip("\n")
 
 
 def linked(lines: Iterable[str], root: str) -> Iterator[str]:

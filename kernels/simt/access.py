@@ -85,6 +85,15 @@ class Observer:
         A shuffle's values are in `warp.vals`.
         """
 
+    def fence(self, lane: Lane) -> None:
+        """A `threadfence`: what the lane did so far is seen by everyone before what it does from here on."""
+
+    def give(self, key: object, lane: Lane) -> None:
+        """What the lane did so far is over for whoever takes the key: it arrives at a barrier, or asks for a copy."""
+
+    def take(self, key: object, lane: Lane) -> None:
+        """The lane has waited for the key."""
+
     def barrier(self, epoch: int) -> None:
         """A block-wide barrier opens; `epoch` counts them from 1 in each block."""
 
@@ -125,6 +134,21 @@ class Several(Observer):
         """To each."""
         for observer in self.each:
             observer.collective(warp, what, lanes)
+
+    def fence(self, lane: Lane) -> None:
+        """To each."""
+        for observer in self.each:
+            observer.fence(lane)
+
+    def give(self, key: object, lane: Lane) -> None:
+        """To each."""
+        for observer in self.each:
+            observer.give(key, lane)
+
+    def take(self, key: object, lane: Lane) -> None:
+        """To each."""
+        for observer in self.each:
+            observer.take(key, lane)
 
     def barrier(self, epoch: int) -> None:
         """To each."""

@@ -359,13 +359,13 @@ class Cuda(Position):
     # Fences order what other threads see. Here every write is seen at once, so there is nothing to wait for.
 
     def threadfence(self) -> None:
-        """Nothing: see above."""
+        """Nothing, unless somebody watches."""
+        self.machine.fence(self.threadIdx)
 
     def threadfence_block(self) -> None:
         """Nothing: see above."""
 
-    def threadfence_system(self) -> None:
-        """Nothing: see above."""
+    threadfence_system = threadfence
 
     def selp(self, condition: Any, a: Any, b: Any) -> Any:
         """`a` where the condition holds, else `b`; both are computed."""

@@ -93,6 +93,8 @@ class Interval:
     epoch: int
     ordered: dict[int, dict[int, list[int]]]
     """For each warp, each warp operation that left some lanes out: what came before it, lane by lane."""
+    fences: list[tuple[int, int]]
+    """Every `threadfence`: its thread, and how many rows came before it."""
     kind: Ints
     memory: Ints
     index: Ints
@@ -171,6 +173,10 @@ class IntervalObserver(Observer):
         self._clocks: list[int] = []
         self._knows: list[list[int] | None] = []
         self._ordered: dict[int, dict[int, list[int]]] = {}
+        self._fences: list[tuple[int, int]] = []
+        self._rows = 0
+        self._given: dict[object, dict[int, list[int]]] = {}
+        self._taken: dict[tuple[object, ...], int] = {}
         self._machine: SeenMachine | None = None
         self._block: Triple = (0, 0, 0)
         self._epoch = 0
@@ -227,6 +233,43 @@ class IntervalObserver(Observer):
             self._knows[first + lane] = known
         self._ordered.setdefault(first // WARP_SIZE, {})[clock] = known
 
+    def fence(self, lane: Lane) -> None:
+        """Note it, and how many accesses came before."""
+        self._fences.append((lane.number, self._rows + len(self._log) // _FIELDS))
+
+    def give(self, key: object, lane: Lane) -> None:
+        """Note what the lane knows to be over, itself included; what it does from here on is not."""
+        known = self._floor(lane)
+        known[lane.lid] = self._clocks[lane.number] + 1
+        self._given.setdefault(key, {})[lane.number] = known
+        self._advance(lane, known)
+
+    def take(self, key: object, lane: Lane) -> None:
+        """From here on the lane's accesses come after what was over for those of its warp who gave.
+
+        Lanes that take the same and knew the same before stay together: they are one instruction.
+        """
+        warp = lane.number // WARP_SIZE
+        known = self._floor(lane)
+        for giver, theirs in self._given.get(key, {}).items():
+            if giver // WARP_SIZE == warp:
+                known = [max(pair) for pair in zip(known, theirs, strict=True)]
+        same = (key, warp, *known)
+        self._taken[same] = self._advance(lane, known, self._taken.get(same))
+
+    def _floor(self, lane: Lane) -> list[int]:
+        """For each lane of the warp: everything of it below this clock is over for `lane`."""
+        knows = self._knows[lane.number]
+        return list(knows) if knows is not None else [self._clocks[lane.number]] * len(lane.warp.lanes)
+
+    def _advance(self, lane: Lane, known: list[int], clock: int | None = None) -> int:
+        warp: Any = lane.warp
+        if clock is None:
+            clock = warp.clock = warp.clock + 1
+        self._clocks[lane.number], self._knows[lane.number] = clock, known
+        self._ordered.setdefault(lane.number // WARP_SIZE, {})[clock] = known
+        return clock
+
     def barrier(self, epoch: int) -> None:
         """An interval is complete."""
         self.flush()
@@ -244,8 +287,10 @@ class IntervalObserver(Observer):
         if self._chunks:
             columns: list[Any] = [_joined(parts) for parts in zip(*self._chunks, strict=True)]
             self._chunks = []
-            self.interval(Interval(self._block, self._epoch, self._ordered, *columns))
-        self._ordered = {}
+            self.interval(Interval(self._block, self._epoch, self._ordered, self._fences, *columns))
+        self._ordered, self._fences, self._rows = {}, [], 0
+        self._given.clear()
+        self._taken.clear()
         machine = self._machine
         if machine is not None:
             threads = machine.block[0] * machine.block[1] * machine.block[2]
@@ -262,6 +307,7 @@ class IntervalObserver(Observer):
                 self._numbers[memory] = len(self.memories)
                 self.memories.append(memory)
         rows = len(kinds)
+        self._rows += rows
         self._chunks.append(
             (
                 np.fromiter(map(_KIND.__getitem__, kinds), np.int64, rows),

@@ -197,6 +197,9 @@ class Machine:
             self.name, str(self.schedule), blocks, blocks * threads, self.switches, self.barriers, shared
         )
 
+    def fence(self, lane: Lane) -> None:
+        """A `threadfence` of the lane: every write is seen at once, so there is nothing to do."""
+
     def wrap(self, arg: Any, name: str) -> Any:
         """What the kernel gets for an argument."""
         return wrap_argument(arg, name, cuda)

@@ -4,10 +4,11 @@ The verdict follows from the order that a kernel's own text promises, never from
 happened to run: a racy kernel whose output is right is reported, under every schedule. What counts as order:
 
 * between threads of one block: a block-wide barrier. Accesses in different barrier intervals are ordered.
-* between lanes of one warp: also any warp operation (`syncwarp`, a shuffle, a vote) that both lanes take part in.
+* between lanes of one warp: also any warp operation (`syncwarp`, a shuffle, a vote) that both lanes take part in, and
+  the barrier of a bulk copy for a lane that waited for it.
   CUDA promises *memory* order for `syncwarp` only; a shuffle or vote is taken as enough here, since both lanes are
   there at the same time.
-* between blocks of one launch: nothing.
+* between blocks of one launch: an atomic operation of each on one place, with fences (see `signals`).
 
 Two atomic operations never race. Lanes that run one instruction together do not race by reading, nor by writing equal
 values; writing different values is a race, since any of them may stay. Everything else between lanes of one warp with
@@ -27,6 +28,7 @@ from kernels.simt.access import ATOMIC, READ, WRITE, Memory
 from kernels.simt.interval import KINDS, Interval, Ints, Sites
 from kernels.simt.places import Places
 from kernels.simt.report import Triple, show_line, show_ranges
+from kernels.simt.signals import Signals
 from kernels.simt.warp import WARP_SIZE
 
 BETWEEN_WARPS, BETWEEN_BLOCKS, WITHIN_WARP, ONE_INSTRUCTION = (
@@ -105,6 +107,8 @@ class _Rows:
     block: Ints
     epoch: Ints
     count: Ints
+    row: Ints
+    last: Ints
 
     def take(self, rows: Any) -> _Rows:
         return _Rows(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
@@ -119,6 +123,7 @@ class RaceFinder:
         self._places = Places()
         self._globals: list[_Rows] = []
         self._blocks: dict[int, Triple] = {}
+        self._signals = Signals()
         self._many_blocks = False
 
     @property
@@ -132,6 +137,7 @@ class RaceFinder:
         self._places = Places()
         self._globals.clear()
         self._blocks.clear()
+        self._signals = Signals()
 
     def interval(self, interval: Interval, memories: Sequence[Memory], block: int) -> set[int]:
         """Find the races of one interval, and keep what other blocks may race with. Returns the places that race."""
@@ -159,13 +165,15 @@ class RaceFinder:
         names = list(_Rows.__dataclass_fields__)
         rows = _Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
         for chosen in _suspects(rows.place, rows.kind, rows.block):
-            self._across(rows.take(chosen), memories)
+            mine = rows.take(chosen)
+            self._across(mine.take(self._signals.unordered(mine)) if self._signals else mine, memories)
 
     def _keep(self, interval: Interval, rows: Ints, place: Ints, wanted: Any, block: int) -> None:
         rows, place = rows[wanted], place[wanted]
+        kind, site = interval.kind[rows], interval.site[rows]
+        self._signals.note(interval, rows[kind == _ATOMIC], place[kind == _ATOMIC], block)
         if not len(rows):
             return
-        kind, site = interval.kind[rows], interval.site[rows]
         # One row for each place, instruction and block: a launch may read millions of elements.
         order = np.lexsort((site, place))
         new = np.ones(len(order), np.bool_)
@@ -183,6 +191,8 @@ class RaceFinder:
                 same * block,
                 same * interval.epoch,
                 count,
+                rows[first],
+                rows[order[np.append(np.flatnonzero(new)[1:], len(order)) - 1]],
             )
         )
 

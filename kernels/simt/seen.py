@@ -160,6 +160,10 @@ class SeenMachine(Machine):
         self.memories.append(memory)
         return seen_global(global_array(arg, name, cuda), memory, self.observer)
 
+    def fence(self, lane: Lane) -> None:
+        """A `threadfence` of the lane."""
+        self.observer.fence(lane)
+
     def _start(self, args: tuple[Any, ...]) -> None:
         super()._start(args)
         self.observer.launch_start(self)

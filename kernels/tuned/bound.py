@@ -56,13 +56,15 @@ class Bound:
             config.attrs = [early]
             config.numAttrs = 1
         self._config = config
+        self._stream = config.hStream = 0
         self._kept = (launch, held, pointers)
         self._launch = driver.cuLaunchKernelEx
         self._rest = (driver.CUfunction(int(function.handle)), ctypes.addressof(pointers), 0)
 
     def __call__(self, stream: int = 0) -> None:
         """Launch; raises LaunchError where the driver refuses."""
-        self._config.hStream = stream
+        if stream != self._stream:
+            self._stream = self._config.hStream = stream
         (status,) = self._launch(self._config, *self._rest)
         if status:
             raise LaunchError(f"{self._kept[0].kernel.name}: the driver refused the launch ({status!r})")

@@ -18,16 +18,12 @@ from numba import cuda, float32, int32, int64, uint8, uint16
 
 from kernels.kernel import kernel
 from kernels.ptx import (
-    as_float,
-    as_word,
-    bulk_load,
     exp2,
     grid_launch,
     grid_wait,
     halves_e4m3,
     ldmatrix_x4,
     load_word,
-    mbarrier_expect,
     mbarrier_fence,
     mbarrier_init,
     mbarrier_passed,
@@ -36,7 +32,7 @@ from kernels.ptx import (
     transpose_8x8,
 )
 from kernels.tuned.ring_merge import comes_last, merge_splits, merge_warps, weight_of
-from kernels.tuned.ring_query import to_f16, widest
+from kernels.tuned.ring_parts import ask, power_of, seen, to_f16, two_to
 from kernels.tuned.ring_sizes import constexpr
 from kernels.unroll import fixed, registers, unrolled
 from kernels.vector import vector_load4
@@ -46,7 +42,7 @@ LOG2E = math.log2(math.e)
 # Template parameters, and what `ring_sizes` computes of them: `specialise` puts the real values in their place.
 HEAD_SIZE, BLOCK_SIZE, GROUP, QUERY_LEN, WARPS, DEPTH = 128, 16, 8, 1, 4, 3
 FP8 = ALIBI = LISTED = BFLOAT16 = False
-COLUMNS = USED = TILES = STEPS = LOADS = PIECES = V_PIECE = 1
+COLUMNS = USED = TILES = STEPS = LOADS = HALVES = PIECES = V_PIECE = Q_LANE = Q_NEXT = 1
 HALF = STAGE = RING = BARRIERS = PITCH = MAXIMA = TOTALS = TOPS = 1
 mma, pack, halves = mma_bf16, pack_bf16, halves_e4m3
 
@@ -107,6 +103,7 @@ def paged_decode_ring(
         first = int32(split * span)
         last = int32(first + span)
         parts = int32(0)
+    # region: block-table-walk
     # One load brings 32 entries of the block table, and the next 32 are on their way. It does not wait for the length:
     # what lies in the row behind the last block is loaded, but never used.
     begin = int32(first + warp)
@@ -117,6 +114,7 @@ def paged_decode_ring(
     coming = int32(0)
     if begin + (32 + lane) * WARPS < max_num_blocks_per_seq:
         coming = block_tables[row + begin + (32 + lane) * WARPS]
+    # endregion
 
     length = seq_lens[seq]
     num_blocks = int32((length + (BLOCK_SIZE - 1)) // BLOCK_SIZE)
@@ -131,15 +129,20 @@ def paged_decode_ring(
     # This warp's: begin, and every WARPS-th from there, below `last`.
     count = int32(max(0, (last - begin + (WARPS - 1)) // WARPS))
     cuda.syncwarp()
+    # region: block-table-walk
     for ahead in range(min(int32(DEPTH), count)):
         physical_block = cuda.shfl_sync(FULL, entries, ahead)
         if lane == 0:
             source = (int64(physical_block) * num_kv_heads + kv_head) * HALF
             target = int32(mine + ahead * STAGE)
-            mbarrier_expect(barriers, bar + ahead, 2 * STAGE)
-            bulk_load(ring, target, k_cache, source, 2 * HALF, barriers, bar + ahead)
-            bulk_load(ring, target + HALF, v_cache, source, 2 * HALF, barriers, bar + ahead)
+            # region: k-address
+            # region: v-address
+            ask(ring, target, k_cache, v_cache, source, barriers, bar + ahead)
+            # endregion
+            # endregion
+    # endregion
 
+    # region: q-load
     # The queries as the second factor: column 8 tile + g is a query head of the group, and of one of the QUERY_LEN
     # tokens. Columns that nobody uses repeat the last.
     q_low = registers(TILES * STEPS)
@@ -151,37 +154,24 @@ def paged_decode_ring(
     for tile in unrolled(TILES):
         column = min(int32(8 * tile + g), int32(USED - 1))
         q_row = int32((seq * QUERY_LEN + column // GROUP) * num_heads + kv_head * GROUP + column % GROUP)
-        q_at = int64(q_row) * HEAD_SIZE
+        # A lane's four fp8 codes are neighbours, so its elements are, too: a product does not mind their order.
+        q_at = int64(q_row) * HEAD_SIZE + Q_LANE * t
+        for step in unrolled(STEPS):
+            q_low[tile * STEPS + step] = load_word(q, q_at + 16 * step)
+            q_high[tile * STEPS + step] = load_word(q, q_at + 16 * step + Q_NEXT)
+        factor = float32(scale)
         if FP8:
-            # A lane's four codes are neighbours, so its elements are, too; a product does not mind their order.
-            q_at += 4 * t
-            for step in unrolled(STEPS):
-                q_low[tile * STEPS + step] = load_word(q, q_at + 16 * step)
-                q_high[tile * STEPS + step] = load_word(q, q_at + 16 * step + 2)
-            factor = float32(1)
+            factor *= k_scale[0]
             if BFLOAT16:
                 # float16 holds every bfloat16 but for its range: a power of two brings the largest close to one.
-                top = float32(0)
+                power = power_of(q, int64(q_row) * HEAD_SIZE, lane)
                 for step in unrolled(STEPS):
-                    top = max(top, max(widest(q_low[tile * STEPS + step]), widest(q_high[tile * STEPS + step])))
-                top = max(top, cuda.shfl_xor_sync(FULL, top, 1))
-                top = max(top, cuda.shfl_xor_sync(FULL, top, 2))
-                power = min(max(as_word(top) >> 23, 1), 253)
-                factor = as_float((254 - power) << 23)
-                for step in unrolled(STEPS):
-                    q_low[tile * STEPS + step] = to_f16(q_low[tile * STEPS + step], factor)
-                    q_high[tile * STEPS + step] = to_f16(q_high[tile * STEPS + step], factor)
-                factor = as_float(power << 23)
-            factor *= k_scale[0] * scale
-            scale0[tile] = cuda.shfl_sync(FULL, factor, 8 * t)
-            scale1[tile] = cuda.shfl_sync(FULL, factor, 8 * t + 4)
-        else:
-            q_at += 2 * t
-            for step in unrolled(STEPS):
-                q_low[tile * STEPS + step] = load_word(q, q_at + 16 * step)
-                q_high[tile * STEPS + step] = load_word(q, q_at + 16 * step + 8)
-            scale0[tile] = scale
-            scale1[tile] = scale
+                    q_low[tile * STEPS + step] = to_f16(q_low[tile * STEPS + step], 127 - power)
+                    q_high[tile * STEPS + step] = to_f16(q_high[tile * STEPS + step], 127 - power)
+                factor *= two_to(power - 127)
+        scale0[tile] = cuda.shfl_sync(FULL, factor, 8 * t)
+        scale1[tile] = cuda.shfl_sync(FULL, factor, 8 * t + 4)
+        # endregion
         if ALIBI:
             slope0[tile] = alibi_slopes[kv_head * GROUP + min(8 * tile + 2 * t, USED - 1) % GROUP] * float32(LOG2E)
             slope1[tile] = alibi_slopes[kv_head * GROUP + min(8 * tile + 2 * t + 1, USED - 1) % GROUP] * float32(LOG2E)
@@ -205,6 +195,7 @@ def paged_decode_ring(
     s3 = registers(TILES)
     keep0 = registers(TILES)
     keep1 = registers(TILES)
+    a = registers(8)
     b0 = registers(TILES)
     b1 = registers(TILES)
 
@@ -230,6 +221,7 @@ def paged_decode_ring(
         keys = int32(mine + stage * STAGE)
         values = int32(keys + HALF)
         token = int32((begin + turn * WARPS) * BLOCK_SIZE)
+        # region: tail-guard
         if token + BLOCK_SIZE > length:
             # What lies behind the last token may be NaN, and zero times NaN is NaN.
             for element in range(lane, int32(HEAD_SIZE), int32(32)):
@@ -239,7 +231,9 @@ def paged_decode_ring(
                     else:
                         ring[values + element * BLOCK_SIZE + behind] = uint16(0)
             cuda.syncwarp()
+        # endregion
         for piece in unrolled(PIECES):
+            # region: qk-dot
             # Scores of tokens `upper` and `lower` of the piece, columns 2t and 2t + 1 of each tile.
             for tile in unrolled(TILES):
                 s0[tile] = float32(0)
@@ -247,27 +241,20 @@ def paged_decode_ring(
                 s2[tile] = float32(0)
                 s3[tile] = float32(0)
             for load in unrolled(LOADS):
-                a0, a1, a2, a3 = ldmatrix_x4(ring, keys + (k_row + (128 * piece + 16 * BLOCK_SIZE * load)))
+                a[0], a[1], a[2], a[3] = ldmatrix_x4(ring, keys + (k_row + (128 * piece + 16 * BLOCK_SIZE * load)))
                 if FP8:
-                    c0, c2 = halves(a0)
-                    c1, c3 = halves(a1)
-                    d0, d2 = halves(a2)
-                    d1, d3 = halves(a3)
+                    a[4], a[6] = halves(a[2])
+                    a[5], a[7] = halves(a[3])
+                    a[0], a[2] = halves(a[0])
+                    a[1], a[3] = halves(a[1])
+                for half in unrolled(HALVES):
                     for tile in unrolled(TILES):
+                        step = fixed(tile * STEPS + HALVES * load + half)
                         s0[tile], s1[tile], s2[tile], s3[tile] = mma(
-                            c0, c1, c2, c3, q_low[tile * STEPS + 2 * load], q_high[tile * STEPS + 2 * load],
+                            a[4 * half], a[4 * half + 1], a[4 * half + 2], a[4 * half + 3], q_low[step], q_high[step],
                             s0[tile], s1[tile], s2[tile], s3[tile],
                         )  # fmt: skip
-                        s0[tile], s1[tile], s2[tile], s3[tile] = mma(
-                            d0, d1, d2, d3, q_low[tile * STEPS + 2 * load + 1], q_high[tile * STEPS + 2 * load + 1],
-                            s0[tile], s1[tile], s2[tile], s3[tile],
-                        )  # fmt: skip
-                else:
-                    for tile in unrolled(TILES):
-                        s0[tile], s1[tile], s2[tile], s3[tile] = mma(
-                            a0, a1, a2, a3, q_low[tile * STEPS + load], q_high[tile * STEPS + load],
-                            s0[tile], s1[tile], s2[tile], s3[tile],
-                        )  # fmt: skip
+            # endregion
             here = int32(token + 16 * piece)
             for tile in unrolled(TILES):
                 s0[tile] *= scale0[tile]
@@ -282,15 +269,15 @@ def paged_decode_ring(
                     s1[tile] += slope1[tile] * float32(here + upper - seen1 + 1)
                     s2[tile] += slope0[tile] * float32(here + lower - seen0 + 1)
                     s3[tile] += slope1[tile] * float32(here + lower - seen1 + 1)
+                # region: tail-guard
                 if here + (16 + QUERY_LEN - 1) > length:
-                    if here + upper >= seen0:
-                        s0[tile] = float32(-math.inf)
-                    if here + upper >= seen1:
-                        s1[tile] = float32(-math.inf)
-                    if here + lower >= seen0:
-                        s2[tile] = float32(-math.inf)
-                    if here + lower >= seen1:
-                        s3[tile] = float32(-math.inf)
+                    s0[tile] = seen(s0[tile], here + upper, seen0)
+                    s1[tile] = seen(s1[tile], here + upper, seen1)
+                    s2[tile] = seen(s2[tile], here + lower, seen0)
+                    s3[tile] = seen(s3[tile], here + lower, seen1)
+                # endregion
+                # region: online-softmax
+                # region: running-max
                 # The maximum of a column lies in the eight lanes with the same t.
                 x0 = max(s0[tile], s2[tile])
                 x1 = max(s1[tile], s3[tile])
@@ -299,49 +286,51 @@ def paged_decode_ring(
                     x1 = max(x1, cuda.shfl_xor_sync(FULL, x1, 4 << fold))
                 x0 = max(x0, m0[tile])
                 x1 = max(x1, m1[tile])
+                # endregion
                 if QUERY_LEN > 1 or PIECES > 1:
                     # Perhaps a column has seen no token yet: less than nothing minus less than nothing is NaN.
                     x0 = max(x0, float32(-3e38))
                     x1 = max(x1, float32(-3e38))
+                # region: running-rescale
                 keep0[tile] = exp2(m0[tile] - x0)
                 keep1[tile] = exp2(m1[tile] - x1)
+                # endregion
                 s0[tile] = exp2(s0[tile] - x0)
                 s1[tile] = exp2(s1[tile] - x1)
                 s2[tile] = exp2(s2[tile] - x0)
                 s3[tile] = exp2(s3[tile] - x1)
                 m0[tile] = x0
                 m1[tile] = x1
+                # region: running-sum
                 l0[tile] = l0[tile] * keep0[tile] + s0[tile] + s2[tile]
                 l1[tile] = l1[tile] * keep1[tile] + s1[tile] + s3[tile]
+                # endregion
+                # endregion
+                # region: accumulate
                 # The weights come out as rows; the second factor wants them as columns.
                 b0[tile] = transpose_8x8(pack(s0[tile], s1[tile]))
                 b1[tile] = transpose_8x8(pack(s2[tile], s3[tile]))
             for load in unrolled(LOADS):
-                a0, a1, a2, a3 = ldmatrix_x4(ring, values + (v_row + (V_PIECE * piece + 16 * BLOCK_SIZE * load)))
+                a[0], a[1], a[2], a[3] = ldmatrix_x4(
+                    ring, values + (v_row + (V_PIECE * piece + 16 * BLOCK_SIZE * load))
+                )
                 if FP8:
-                    c0, c2 = halves(a0)
-                    c1, c3 = halves(a1)
-                    d0, d2 = halves(a2)
-                    d1, d3 = halves(a3)
+                    a[4], a[6] = halves(a[2])
+                    a[5], a[7] = halves(a[3])
+                    a[0], a[2] = halves(a[0])
+                    a[1], a[3] = halves(a[1])
+                for half in unrolled(HALVES):
                     for tile in unrolled(TILES):
-                        sums = fixed(4 * (tile * STEPS + 2 * load))
+                        sums = fixed(4 * (tile * STEPS + HALVES * load + half))
                         acc[sums], acc[sums + 1], acc[sums + 2], acc[sums + 3] = mma(
-                            c0, c1, c2, c3, b0[tile], b1[tile], acc[sums] * keep0[tile], acc[sums + 1] * keep1[tile],
-                            acc[sums + 2] * keep0[tile], acc[sums + 3] * keep1[tile],
+                            a[4 * half], a[4 * half + 1], a[4 * half + 2], a[4 * half + 3], b0[tile], b1[tile],
+                            acc[sums] * keep0[tile], acc[sums + 1] * keep1[tile], acc[sums + 2] * keep0[tile],
+                            acc[sums + 3] * keep1[tile],
                         )  # fmt: skip
-                        acc[sums + 4], acc[sums + 5], acc[sums + 6], acc[sums + 7] = mma(
-                            d0, d1, d2, d3, b0[tile], b1[tile], acc[sums + 4] * keep0[tile],
-                            acc[sums + 5] * keep1[tile], acc[sums + 6] * keep0[tile], acc[sums + 7] * keep1[tile],
-                        )  # fmt: skip
-                else:
-                    for tile in unrolled(TILES):
-                        sums = fixed(4 * (tile * STEPS + load))
-                        acc[sums], acc[sums + 1], acc[sums + 2], acc[sums + 3] = mma(
-                            a0, a1, a2, a3, b0[tile], b1[tile], acc[sums] * keep0[tile], acc[sums + 1] * keep1[tile],
-                            acc[sums + 2] * keep0[tile], acc[sums + 3] * keep1[tile],
-                        )  # fmt: skip
+                # endregion
         # Every lane has read the stage: it may be written again.
         cuda.syncwarp()
+        # region: block-table-walk
         ahead = int32(turn + DEPTH)
         if ahead < count:
             if ahead % 32 == 0:
@@ -352,9 +341,8 @@ def paged_decode_ring(
             physical_block = cuda.shfl_sync(FULL, entries, ahead % 32)
             if lane == 0:
                 source = (int64(physical_block) * num_kv_heads + kv_head) * HALF
-                mbarrier_expect(barriers, bar + stage, 2 * STAGE)
-                bulk_load(ring, keys, k_cache, source, 2 * HALF, barriers, bar + stage)
-                bulk_load(ring, values, v_cache, source, 2 * HALF, barriers, bar + stage)
+                ask(ring, keys, k_cache, v_cache, source, barriers, bar + stage)
+        # endregion
         stage += int32(1)
         if stage == DEPTH:
             stage = int32(0)
@@ -363,6 +351,7 @@ def paged_decode_ring(
     # Each lane summed its own tokens. The warps agree on a maximum; their outputs take the place of the rings.
     for tile in unrolled(TILES):
         for fold in unrolled(3):
+            # region: cross-warp-reduce
             l0[tile] += cuda.shfl_xor_sync(FULL, l0[tile], 4 << fold)
             l1[tile] += cuda.shfl_xor_sync(FULL, l1[tile], 4 << fold)
         if g == 0:
@@ -396,5 +385,8 @@ def paged_decode_ring(
     merge_warps(
         out, partial, stats, shares, seq, kv_head, num_kv_heads, warp, lane, base + split, parts, value_scale
     )  # fmt: skip
+    # endregion
+    # region: v2-merge
     if parts > 1 and comes_last(turns, shares, seq * num_kv_heads + kv_head, parts, thread):
         merge_splits(out, partial, stats, seq, kv_head, num_kv_heads, warp, lane, base, parts, value_scale)
+    # endregion

@@ -36,6 +36,7 @@ def store(out, seq, kv_head, num_kv_heads, column, element, value):
 def merge_warps(out, partial, stats, shares, seq, kv_head, num_kv_heads, warp, lane, place, parts, value_scale):
     """Add the warps' shares up: into the output if the sequence has one part, else into this part's place."""
     pieces = int32((HEAD_SIZE + 31) // 32)
+    # region: cross-warp-reduce
     for unit in range(warp, int32(USED * pieces), int32(WARPS)):
         column = int32(unit // pieces)
         element = int32(unit % pieces * 32 + lane)
@@ -54,6 +55,7 @@ def merge_warps(out, partial, stats, shares, seq, kv_head, num_kv_heads, warp, l
                 if element == 0:
                     stats[2 * at] = shares[TOPS + column]
                     stats[2 * at + 1] = total
+    # endregion
 
 
 @device
@@ -75,6 +77,7 @@ def merge_splits(out, partial, stats, seq, kv_head, num_kv_heads, warp, lane, ba
     """Merge a sequence's parts: a warp takes 32 elements of a column, whose lanes first look at a part each."""
     step = int64(num_kv_heads) * USED
     pieces = int32((HEAD_SIZE + 31) // 32)
+    # region: v2-merge
     for unit in range(warp, int32(USED * pieces), int32(WARPS)):
         column = int32(unit // pieces)
         element = int32(unit % pieces * 32 + lane)
@@ -93,6 +96,7 @@ def merge_splits(out, partial, stats, seq, kv_head, num_kv_heads, warp, lane, ba
             if element < HEAD_SIZE:
                 value += weight * partial[at * HEAD_SIZE + element]
             at += step
+        # endregion
         if element < HEAD_SIZE:
             store(
                 out, seq, kv_head, num_kv_heads, column, element,

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from types import ModuleType
 
 import markdown
@@ -67,6 +68,9 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
             "::: claims",
             "::: machine gather root=..",
             "::: machines",
+            "::: rung ring",
+            "::: rungs",
+            "::: bench goals",
             "::: layout",
         ]
     )
@@ -89,6 +93,9 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
     assert set(HANDLERS) == {
         "machine",
         "machines",
+        "rung",
+        "rungs",
+        "bench",
         "drill",
         "drills",
         "fix",
@@ -104,6 +111,9 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
         "glossary",
         "architecture",
         "ops-grid",
+        "ladder-takes",
+        "ladder-grid",
+        "ladder-sanitizers",
         "history",
         "claims",
         "player",
@@ -153,3 +163,18 @@ def test_the_extension_imports_no_mkdocs() -> None:
         "sys.exit(any(name.split('.')[0] in ('mkdocs', 'material') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_walkthroughs_prose_may_show_a_rung_and_a_drawing_and_nothing_else(sample: ModuleType) -> None:
+    def prose(line: str) -> BeautifulSoup:
+        class Data(sample.SampleData):  # type: ignore[misc,name-defined]
+            def walkthrough(self, name: str) -> WalkthroughView:
+                view = super().walkthrough(name)
+                return replace(view, intro=f"Read.\n\n{line}\n\nOn.")
+
+        return convert("::: walkthrough alpha", Data())[0]
+
+    assert "measured" in prose("::: rung ring").get_text().lower()
+    assert prose("::: svg block-table What it shows").select_one("figure.pw-drawing svg")
+    with pytest.raises(BadDirective, match="only svg and rung and rungs may stand"):
+        prose("::: claims")

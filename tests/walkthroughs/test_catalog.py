@@ -23,7 +23,7 @@ each_step = pytest.mark.parametrize("step", STEPS, ids=lambda step: step.id)
 SIM = Backend("sim")
 LEAST = {
     "paged-reference": 6, "vllm-classic": 27, "vllm-writers": 7, "vllm-live": 22, "tiny-vllm": 18, "block-lifetime": 9,
-    "findings": 7,
+    "findings": 7, "ladder": 10,
 }  # fmt: skip
 # Concepts that a step shows on the left only: the kernels have nothing of the kind.
 LEFT_ONLY = {
@@ -163,7 +163,10 @@ def test_every_step_passes_on_the_machine(step: Step, records: dict[str, Evidenc
     assert (record.status, record.message, bad) == ("passed", "", [])
 
 
-BFLOAT16 = {"vllm-classic/bfloat16", "vllm-classic/fp8-cache"}
+BFLOAT16 = {
+    "vllm-classic/bfloat16", "vllm-classic/fp8-cache", "ladder/classic-v1", "ladder/classic-v2", "ladder/tensor-cores",
+    "ladder/ring",
+}  # fmt: skip
 
 
 @each_step

@@ -14,7 +14,7 @@ import pytest
 
 from kernels.vllm import ops_grid, ops_reference
 from walkthroughs import digest, evidence, grid
-from walkthroughs.grid_workers import BLIND, ERROR, FAILED, PASSED, Plan, Row, Task
+from walkthroughs.grid_workers import BLIND, ERROR, FAILED, PASSED, REFUSED, Plan, Row, Task
 
 ROWS = [
     Row("vllm-attention", "one", PASSED, 1e-4, 1e-3, True, False, 1),
@@ -104,6 +104,67 @@ def test_the_bounds_are_those_of_the_reference() -> None:
     assert all(
         bound["float32_share"] == 1e-5 and bound["one_token"] == 5e-7 and bound["why"] for bound in found.values()
     )
+
+
+# The ladder's record.
+
+
+def test_the_ladders_record_has_its_own_file_digest_and_titles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        Row("ring", "one", PASSED, 1e-4, 1e-3, False, False, 1),
+        Row("ring", "two", REFUSED, 0.0, 0.0, message="head_size = 120: must be a multiple of 16"),
+    ]
+    (group,) = grid.summaries(rows, grid.TUNED)
+    assert "our matrix" in group["title"]
+    assert [group[key] for key in ("cases", PASSED, REFUSED, FAILED, "runs")] == [2, 1, 1, 0, 1]
+    assert group["rows"][1][3] == REFUSED
+    assert group["rows"][1][-1] == "head_size = 120: must be a multiple of 16"
+    record = {**record_of(rows), "groups": [group], "digest": grid.grid_digest(grid.TUNED)}
+    (tmp_path / grid.TUNED_FILE).write_text(grid.dump(record), "utf-8")
+    found = grid.load(tmp_path, grid.TUNED)
+    assert found is not None
+    assert grid.fresh(found, grid.TUNED)
+    assert not grid.fresh(found)
+    assert grid.load(tmp_path) is None
+    files = set(digest.port_files(grid.TUNED.path))
+    assert {
+        "kernels/tuned/grid.py", "kernels/tuned/grid_case.py", "kernels/tuned/takes.py", "kernels/tuned/ladder.py",
+        "kernels/tuned/ring.py", "kernels/tuned/writer.py", "kernels/vllm/ops_reference.py",
+        "kernels/tuned/covering.py",
+    } <= files  # fmt: skip
+    real = digest._module
+    monkeypatch.setattr(digest, "_module", lambda path: "x" if path.endswith("/ring.py") else real(path))
+    assert not grid.fresh(found, grid.TUNED)
+
+
+def test_a_refusal_does_not_fail_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def made_up(plan: Plan, tasks: list[Task], jobs: int, told: Any) -> list[Row]:
+        assert plan.source == "kernels.tuned.grid"
+        rows = [Row(task.group, task.id, REFUSED, 0.0, 0.0, message="no") for task in tasks]
+        for row in rows:
+            told(row)
+        return rows
+
+    monkeypatch.setattr(grid, "run_all", made_up)
+    command = ["--tuned", "--device", "cpu", "--small", "--only", "small-ring", "--out", str(tmp_path)]
+    assert grid.main(command) == 0
+    assert "refused" not in capsys.readouterr().out
+    found = grid.load(tmp_path, grid.TUNED)
+    assert found is not None
+    assert found["groups"][0][REFUSED] == found["groups"][0]["cases"] > 10
+
+
+def test_the_ladders_writer_in_a_process_of_its_own(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "walkthroughs.grid", "--tuned", "--device", "cpu", "--small"]
+    done = subprocess.run(
+        [*command, "--only", "small-writer", "--out", str(tmp_path)], cwd=digest.ROOT,
+        env={**os.environ, "PYTHONPATH": str(digest.ROOT)}, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = grid.load(tmp_path, grid.TUNED)
+    assert record is not None
+    assert record["groups"][0][PASSED] == record["groups"][0]["cases"] == 24
+    assert record["bounds"] == json.loads(json.dumps(grid.bounds(grid.TUNED)))
 
 
 # The command.

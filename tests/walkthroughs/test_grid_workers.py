@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from walkthroughs.grid_workers import BLIND, ERROR, FAILED, PASSED, Plan, Row, run_all, run_case
+from walkthroughs.grid_workers import BLIND, ERROR, FAILED, PASSED, REFUSED, Plan, Row, run_all, run_case
 
 # A stand-in for the grids; it says on disk which cases ran, since each runs in a process of its own.
 SOURCE = """
@@ -24,6 +24,7 @@ class Found:
     zeros_pass: bool | None = None
     shuffled_keys_pass: bool | None = None
     runs: int = 3
+    refused: str = ""
 
 @dataclass(frozen=True)
 class Case:
@@ -37,6 +38,8 @@ class Case:
             return Found(error=2.0, passed=False)
         if self.id == "blind":
             return Found(zeros_pass=True, shuffled_keys_pass=False)
+        if self.id == "refuses":
+            return Found(error=0.0, tolerance=0.0, runs=0, refused="size = 7: must be even")
         if self.id == "raises":
             raise ValueError("no such thing")
         if self.id == "dies":
@@ -57,6 +60,7 @@ def all_groups(small):
         "ours": [Case(name, "one") for name in names],
         "vllm-x": [Case("blind", "two"), Case("large", "two")],
         "more": [Case("blind", "three"), *([Case("small", "four")] if small else [])],
+        "refusing": [Case("refuses", "five")] if small else [],
     }
 """
 
@@ -112,6 +116,12 @@ def test_only_ours_must_see_a_wrong_output(source: Path) -> None:
     assert (row.result, row.zeros_pass, row.shuffled_keys_pass) == (PASSED, True, False)
     assert run_case("ours", cases["vllm-x"][0], "cpu").result == BLIND
     assert run_case("ours", cases["ours"][0], "cpu") == Row("ours", "first", PASSED, 0.5, 1.0, None, None, 3)
+
+
+def test_a_refusal_is_a_row_with_its_words(source: Path) -> None:
+    (case,) = Plan("cpu", small=True, source="made_up_grid").groups()["refusing"]
+    row = run_case("refusing", case, "cpu")
+    assert (row.result, row.message, row.runs, row.error) == (REFUSED, "size = 7: must be even", 0, 0.0)
 
 
 def test_the_real_grids_are_the_default() -> None:

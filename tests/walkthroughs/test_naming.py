@@ -40,3 +40,17 @@ def test_fences_and_code_stay(fence: str) -> None:
     assert list(naming.linked(lines, ".")) == lines
     assert next(naming.linked(["[L1-18]"], ".")) != "[L1-18]"
     assert [*naming.linked([*lines, "b [L1-18]"], ".")][-1] != "b [L1-18]"
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("One.\n\n::: rung ring\n\nTwo.", "One.\n\nTwo."),
+        ("One.\n::: svg a caption\nTwo.", "One.\nTwo."),
+        ("::: rungs\n\nOne.", "One."),
+        ("One.\n\n::: rung ring", "One."),
+        ("One ::: two [L1-18].", "One ::: two [L1-18]."),
+    ],
+)
+def test_what_only_a_page_can_follow_is_left_out(text: str, left: str) -> None:
+    assert naming.undirected(text) == left

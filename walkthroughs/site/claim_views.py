@@ -10,8 +10,8 @@ from walkthroughs.claims.model import Fact, Finding, Result, Verdict
 
 from .model import ClaimKind, ClaimView, FactView, Link
 
-# Findings read again what other walkthroughs explain. A claim stands there at the step that decides it, if one does.
-_BY_RUN = ("findings",)
+# These read again what other walkthroughs explain. A claim stands there at the step that decides it, if one does.
+_BY_RUN = ("findings", "ladder")
 _KINDS: Mapping[Verdict, ClaimKind] = {
     Verdict.HOLDS: "holds",
     Verdict.HOLDS_IF: "holds-if",

@@ -18,6 +18,7 @@ from walkthroughs.digest import port_files
 from .model import Link, Panes
 
 ROOT = Path(__file__).resolve().parents[2]
+RUNGS = "kernels/tuned/"
 OUR_LICENCE = "Apache-2.0"
 OWN_COPY = "The upstream lines come from a copy of your own, which was not checked against the pinned digest."
 # Pygments' classes of plain, function and class names.
@@ -103,16 +104,25 @@ def line_of(path: str, number: int) -> str:
 
 
 @cache
-def ports() -> tuple[str, ...]:
+def fenced() -> tuple[str, ...]:
     """Every kernel file that has regions."""
     files = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "kernels").rglob("*.py"))
     return tuple(path for path in files if "# region:" in (ROOT / path).read_text("utf-8") and port_ranges(path))
 
 
 @cache
+def ports() -> tuple[str, ...]:
+    """Every kernel file that stands for a concept: those with regions, but for the rungs of the ladder.
+
+    A rung says again what a port says, and there are many of them: a step of the ladder shows it.
+    """
+    return tuple(path for path in fenced() if not path.startswith(RUNGS))
+
+
+@cache
 def files_of_port(path: str) -> tuple[str, ...]:
     """A port's file and what it imports of `kernels`, as far as there are regions: the port itself first."""
-    return tuple(file for file in port_files(path) if file in ports())
+    return tuple(file for file in port_files(path) if file in fenced())
 
 
 def own_figures(paths: Iterable[str], reads: Sequence[str], scope: str, *, side: str = "port") -> Figures:

@@ -12,6 +12,7 @@ from markdown.preprocessors import Preprocessor
 
 from . import (
     architecture,
+    bench_page,
     claims,
     compare,
     drawings,
@@ -20,10 +21,12 @@ from . import (
     glossary,
     grid_page,
     history,
+    ladder_page,
     layout_page,
     machine_page,
     player,
     render,
+    tuned_grid_page,
 )
 from .directives import Directive, expand
 from .errors import BadDirective
@@ -37,14 +40,22 @@ _PRIORITY = 28
 
 def _walkthrough(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
     lines = render.walkthrough_lines(data.walkthrough(at.argument()), at.root, stash)
-    # A step's prose may show a drawing, and nothing else.
-    return list(expand(lines, lambda inner: _drawing(inner, data, stash)))
+    return list(expand(lines, lambda inner: _in_prose(inner, data, stash)))
 
 
-def _drawing(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
-    if at.name != "svg":
-        raise BadDirective(at.line, "only svg may stand in a step's prose")
-    return _svg(at, data, stash)
+def _in_prose(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    """What the prose of a walkthrough may show: a drawing, and what the ladder's rungs measured."""
+    if at.name not in IN_PROSE:
+        raise BadDirective(at.line, f"only {' and '.join(IN_PROSE)} may stand in a walkthrough's prose")
+    return IN_PROSE[at.name](at, data, stash)
+
+
+def _rung(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return ladder_page.project_rung(at.argument())
+
+
+def _rungs(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return ladder_page.project_rungs()
 
 
 def _concept(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
@@ -121,6 +132,18 @@ def _ops_grid(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
     return grid_page.project_lines()
 
 
+def _ladder_takes(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return tuned_grid_page.takes_lines()
+
+
+def _ladder_grid(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return tuned_grid_page.project_grid()
+
+
+def _ladder_sanitizers(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return tuned_grid_page.project_sanitizers()
+
+
 def _machine(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
     return machine_page.page_lines(at.argument(), at.root, stash)
 
@@ -133,10 +156,15 @@ def _claims(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
     return claims.page_lines(data.claims().values(), at.root, stash)
 
 
+def _bench(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return bench_page.project_lines(at.argument(), stash)
+
+
 def _layout(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
     return layout_page.lines(stash)
 
 
+IN_PROSE: Mapping[str, Handler] = {"svg": _svg, "rung": _rung, "rungs": _rungs}
 HANDLERS: Mapping[str, Handler] = {
     "walkthrough": _walkthrough,
     "walkthroughs": _walkthroughs,
@@ -156,10 +184,16 @@ HANDLERS: Mapping[str, Handler] = {
     "history": _history,
     "architecture": _architecture,
     "ops-grid": _ops_grid,
+    "ladder-takes": _ladder_takes,
+    "ladder-grid": _ladder_grid,
+    "ladder-sanitizers": _ladder_sanitizers,
     "claims": _claims,
     "layout": _layout,
     "machine": _machine,
     "machines": _machines,
+    "rung": _rung,
+    "rungs": _rungs,
+    "bench": _bench,
 }
 
 

@@ -21,6 +21,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widgets import Static
 
+from walkthroughs.naming import undirected
 from walkthroughs.stepper import keys, panels, progress
 from walkthroughs.stepper.code_pane import CodePane
 from walkthroughs.stepper.dialogs import Contents, Leaf, Question, keys_table
@@ -194,7 +195,7 @@ class Stepper(App[None]):
 
     def _story(self) -> None:
         session, step, palette = self.session, self.session.step, self.palette
-        prose = Markdown(step.prose, code_theme="ansi_dark" if self.current_theme.dark else "ansi_light")
+        prose = Markdown(undirected(step.prose), code_theme="ansi_dark" if self.current_theme.dark else "ansi_light")
         parts: list[RenderableType] = [Text(step.title, palette.title), "", prose]
         if session.loaded is not None and session.loaded.proof is not None:
             parts += ["", panels.proof(session.loaded.proof, palette)]

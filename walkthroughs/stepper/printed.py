@@ -17,7 +17,7 @@ from annotate.render import Excerpt, excerpt, to_terminal
 from annotate.sources import open_tree, pins
 from walkthroughs.commands.output import console, notice
 from walkthroughs.digest import ROOT
-from walkthroughs.naming import without
+from walkthroughs.naming import undirected, without
 from walkthroughs.site.code import OUR_LICENCE, port_ranges, with_inner
 from walkthroughs.stepper import shelf
 from walkthroughs.stepper.films import join
@@ -38,7 +38,7 @@ def show(step: Step) -> None:
     width, colour = min(screen.width, 120), screen.color_system is not None
     click.echo(click.style(f"{step.title}  ({step.id})", bold=True) if colour else f"{step.title}  ({step.id})")
     click.echo()
-    for paragraph in without(step.prose).split("\n\n"):
+    for paragraph in without(undirected(step.prose)).split("\n\n"):
         click.echo(_folded(paragraph, min(width, 100)))
         click.echo()
     left, right = _left(step), _right(step)
@@ -68,7 +68,7 @@ def row(step: Step) -> dict[str, Any]:
         "message": proof.said,
         "walkthrough": step.walkthrough,
         "title": step.title,
-        "prose": without(step.prose),
+        "prose": without(undirected(step.prose)),
         "reads": list(step.reads),
         "source": step.source,
         "port": step.port,

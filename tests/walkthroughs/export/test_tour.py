@@ -163,7 +163,7 @@ def test_every_link_is_absolute(without: list[tour.Tour]) -> None:
 
 def test_one_source_only(nothing_fetched: Path) -> None:
     found = tour.tours(ALL, source="vllm@0.24.0", cache=nothing_fetched)
-    assert [made.id for made in found] == ["vllm-classic", "findings-vllm@0.24.0"]
+    assert [made.id for made in found] == ["vllm-classic", "findings-vllm@0.24.0", "ladder-vllm@0.24.0"]
 
 
 def test_for_any_revision_the_source_must_be_here(nothing_fetched: Path) -> None:

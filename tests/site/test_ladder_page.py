@@ -1,0 +1,123 @@
+"""What the ladder's page says of a benchmark record: its numbers, and what it says of a stale one and of none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import markdown
+import pytest
+from bs4 import BeautifulSoup
+
+from kernels.tuned.bench_record import LIMIT, PEER, REFUSED, RUNG, Cell, Record, Row, Set
+from kernels.tuned.ladder import RUNGS
+from kernels.tuned.shapes import FOUR, LLAMA_8B, ONE_LONG
+from walkthroughs import bench
+from walkthroughs.site import ladder_page
+from walkthroughs.site.errors import UnknownPageItem
+
+RUNG_TITLES = {"slow": "A slow <one>", "fast": "A fast one"}
+
+
+def row(who: str, us: float, kind: str = RUNG, **more: object) -> Row:
+    known = {"how": "graph", "tbs": 1000 / us, "share": 200 / us, "registers": 40, "local_bytes": 0} | more
+    return Row(who, who, kind, us=us, **known)  # type: ignore[arg-type]
+
+
+def cell(shape: object, *rows: Row) -> Cell:
+    limit = row("read", 200.0, LIMIT, tbs=4.44)
+    return Cell(shape.id, shape.name, {}, 1, 2, limit, rows)  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def record() -> Record:
+    refused = Row("fast", "fast", RUNG, REFUSED, "block_size = 8: must be 16")
+    cells = (
+        cell(ONE_LONG, row("slow", 1234.5), refused),
+        cell(LLAMA_8B, row("slow", 500.0, registers=64, local_bytes=224), row("fast", 250.0), row("peer", 1.0, PEER)),
+    )
+    made = Set("facts", "cuda", "Some <GPU>", "1", "2026-01-02T03:04:05Z", "d", {}, 1.0, None, cells)
+    # A larger set has the same cell once more: its rows are not the ones that count.
+    more = tuple(cell(shape, row("fast", 9.0)) for shape in FOUR)
+    other = replace(made, id="matrix", cells=more, device="Another GPU")
+    return Record({"matrix": other, "facts": made})
+
+
+FRESH = {"facts": True, "matrix": True}
+
+
+def shown(lines: list[str]) -> BeautifulSoup:
+    return BeautifulSoup(markdown.markdown("\n".join(lines), extensions=["tables", "attr_list"]), "html.parser")
+
+
+def table(page: BeautifulSoup) -> list[list[str]]:
+    return [[cell.get_text() for cell in row.select("td")] for row in page.select("tbody tr")]
+
+
+def test_a_rungs_rows_are_those_of_the_record(record: Record) -> None:
+    page = shown(ladder_page.rung_lines(record, FRESH, "slow", None))
+    assert [th.get_text() for th in page.select("th")] == list(ladder_page.HEAD)
+    assert table(page) == [
+        [LLAMA_8B.name, "500", "2.00", "40%", "–", "64", "224"],
+        [ONE_LONG.name, "1,234", "0.81", "16%", "–", "40", "0"],
+    ]
+    assert "✔ Measured on Some <GPU>, 2026-01-02, by graph replay" in page.get_text()
+    assert "Stale" not in page.get_text()
+    assert "Another GPU" not in page.get_text(), "none of its rows is shown"
+
+
+def test_a_rung_is_held_against_the_one_below_and_a_refusal_says_why(record: Record) -> None:
+    page = shown(ladder_page.rung_lines(record, FRESH, "fast", "slow"))
+    rows = {line[0]: line[1:] for line in table(page)}
+    assert rows[LLAMA_8B.name] == ["250", "4.00", "80%", "2.00 times as fast", "40", "0"]
+    assert rows[ONE_LONG.name] == ["refused", *["–"] * 5]
+    assert page.select_one("li").get_text() == f"{ONE_LONG.name}, refused: block_size = 8: must be 16"
+    # The other two of the four are in the larger set only.
+    assert rows[FOUR[0].name][:2] == ["9.0", "111.11"]
+    assert "Another GPU" in page.get_text()
+
+
+def test_a_stale_record_is_shown_and_called_stale(record: Record) -> None:
+    page = shown(ladder_page.rung_lines(record, {"facts": False, "matrix": True}, "slow", None))
+    assert "⚠ Stale: measured on Some <GPU>, 2026-01-02; the code has changed since." in page.get_text()
+    assert table(page)[0][1] == "500"
+    assert "Stale" in shown(ladder_page.ladder_lines(record, {}, RUNG_TITLES)).get_text()
+
+
+@pytest.mark.parametrize("held", [Record(), None])
+def test_without_a_record_the_page_says_how_to_make_one(held: Record | None, record: Record) -> None:
+    found = held if held is not None else record
+    page = shown(ladder_page.rung_lines(found, FRESH, "unheard-of", None))
+    assert "Not yet measured" in page.get_text()
+    assert page.select_one("code").get_text() == "make bench"
+    assert not page.select("table")
+    if held is not None:
+        assert "Not yet measured" in shown(ladder_page.ladder_lines(held, {}, RUNG_TITLES)).get_text()
+
+
+def test_all_rungs_side_by_side(record: Record) -> None:
+    page = shown(ladder_page.ladder_lines(record, FRESH, RUNG_TITLES))
+    assert [th.get_text() for th in page.select("th")] == ["Rung", *(shape.name for shape in FOUR)]
+    rows = table(page)
+    assert [line[0] for line in rows] == ["0. A slow <one>", "1. A fast one", "Reading alone"]
+    at = 1 + [shape.id for shape in FOUR].index(LLAMA_8B.id)
+    assert [line[at] for line in rows] == ["2.00", "4.00", "4.44"]
+    assert [strong.get_text() for strong in page.select("td strong")].count("4.00") == 1, "the best is marked, no peer"
+    assert [a["href"] for a in page.select("td a")] == ["#step-slow", "#step-fast"]
+
+
+def test_of_the_project_every_rung_can_be_shown(monkeypatch: pytest.MonkeyPatch, record: Record) -> None:
+    for held in (bench.load(), Record()):
+        monkeypatch.setattr(bench, "load", lambda held=held: held)
+        for rung in (*RUNGS, "writer"):
+            assert ladder_page.project_rung(rung)
+        assert ladder_page.project_rungs()
+    with pytest.raises(UnknownPageItem, match="there is no rung 'rong'"):
+        ladder_page.project_rung("rong")
+
+
+def test_the_rung_below_is_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str | None]] = []
+    monkeypatch.setattr(ladder_page, "rung_lines", lambda record, fresh, rung, below: asked.append((rung, below)) or [])
+    for rung in (*RUNGS, "writer"):
+        ladder_page.project_rung(rung)
+    assert asked == [*zip(RUNGS, [None, *RUNGS], strict=False), ("writer", "writer-port")]

@@ -1,0 +1,145 @@
+"""The ladder's code, steps, page and records say the same: every rung has a step, a section and rows, in one order."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kernels import layout
+from kernels.tuned.bench_record import Set
+from kernels.tuned.ladder import RUNGS, Rung
+from walkthroughs import bench, evidence
+from walkthroughs.catalog import ladder_shared as ladder
+from walkthroughs.digest import port_files
+from walkthroughs.site import ladder_page
+from walkthroughs.step import Step, registry, steps
+
+ROOT = Path(__file__).resolve().parents[2]
+WALKTHROUGH = registry()["ladder"]
+WRITER = "writer"
+PARTS = ("**The picture.**", "**Prediction.**", "**Why.**")
+each_rung = pytest.mark.parametrize("rung", RUNGS.values(), ids=lambda rung: rung.id)
+each_step = pytest.mark.parametrize("step", WALKTHROUGH.steps, ids=lambda step: step.slug)
+
+
+def step_of(rung: Rung) -> Step:
+    return steps()[f"ladder/{rung.id}"]
+
+
+# -- code and steps
+
+
+def test_the_steps_are_the_rungs_in_their_order_and_then_the_writer() -> None:
+    assert [rung.number for rung in RUNGS.values()] == list(range(len(RUNGS)))
+    assert [step.slug for step in WALKTHROUGH.steps] == [*RUNGS, WRITER]
+    assert list(RUNGS) == [rung.id for rung in RUNGS.values()]
+
+
+@each_rung
+def test_a_rung_and_its_step_have_one_name_and_one_file(rung: Rung) -> None:
+    step = step_of(rung)
+    assert step.title == rung.title
+    assert step.port == rung.launches.__module__.replace(".", "/") + ".py"
+    assert (ROOT / step.port).is_file()
+    assert any(file.startswith("kernels/tuned/") for file in port_files(step.port))
+
+
+@each_step
+def test_the_left_pane_is_the_rung_below_or_upstream(step: Step) -> None:
+    if "@" in step.source:
+        return
+    below = [other.port for other in WALKTHROUGH.steps[: WALKTHROUGH.steps.index(step)]]
+    assert below, "the first step has nothing below it"
+    assert step.source in port_files(below[-1])
+
+
+@each_step
+def test_a_step_predicts_before_it_shows_what_was_measured_and_says_why(step: Step) -> None:
+    places = [step.prose.index(part) for part in (*PARTS[:2], f"::: rung {step.slug}", PARTS[2])]
+    assert places == sorted(places)
+    assert step.prose.count(":::") == 1
+
+
+# -- page
+
+
+def test_the_page_has_a_section_for_each_rung() -> None:
+    page = (ROOT / "docs" / "walkthroughs" / "ladder.md").read_text("utf-8")
+    assert "::: walkthrough ladder root=.." in page
+    assert re.search(r"^ +- .*: walkthroughs/ladder\.md$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
+    assert "walkthroughs/ladder.md" in (ROOT / "docs" / "index.md").read_text("utf-8")
+    assert "::: rungs" in WALKTHROUGH.intro
+
+
+@each_rung
+def test_the_page_shows_the_record_of_a_rung_as_it_is(rung: Rung) -> None:
+    text = "\n".join(ladder_page.project_rung(rung.id))
+    found = sets_with(rung.id)
+    assert ("Not yet measured" in text) == (not found)
+    assert ("✔ **Measured on" in text) == any(bench.fresh(made) for made in found)
+    assert ("⚠ **Stale:**" in text) == any(not bench.fresh(made) for made in found)
+
+
+def sets_with(who: str) -> list[Set]:
+    """The sets of the committed record that the page takes rows of this rung from, by brute force."""
+    record = bench.load()
+    sets = sorted(record.sets.values(), key=lambda made: len(made.cells))
+    found: dict[str, Set] = {}
+    for name in (*ladder_page.SHAPES, *ladder_page.WRITE_SHAPES):
+        home = next((made for made in sets if any(cell.id == name for cell in made.cells)), None)
+        if home and any(row.who == who for cell in home.cells if cell.id == name for row in cell.rows):
+            found[home.id] = home
+    return list(found.values())
+
+
+# -- records
+
+
+def test_the_benchmark_record_has_a_row_for_every_rung_or_is_stale() -> None:
+    for made in bench.load().sets.values():
+        known = {row.who for cell in made.cells for row in cell.rows}
+        if made.id == "facts" and bench.fresh(made):
+            for cell in made.cells:
+                rows = [row.who for row in cell.rows if row.kind == "rung"]
+                assert rows == list(RUNGS), f"{cell.id}: run `make bench`"
+        elif made.id in ("facts", "matrix", "goals") and bench.fresh(made):
+            assert list(RUNGS)[-1] in known
+
+
+def test_the_steps_record_is_of_these_steps() -> None:
+    path = evidence.EVIDENCE / "ladder.json"
+    if path.exists():
+        assert [record.step for record in evidence.read(path)] == [step.id for step in WALKTHROUGH.steps]
+
+
+# -- arithmetic
+
+
+def test_what_must_be_read_is_every_byte_that_a_token_of_the_case_has() -> None:
+    case = ladder.counted_case().case
+    places = set()
+    for token in range(ladder.TOKENS):
+        block = int(case.block_tables[0, token // ladder.BLOCK_SIZE])
+        for head in range(ladder.KV_HEADS):
+            for dim in range(ladder.HEAD_SIZE):
+                at = (block, head, dim, token % ladder.BLOCK_SIZE)
+                sizes = {"num_kv_heads": ladder.KV_HEADS, "head_size": ladder.HEAD_SIZE, "block_size": 16}
+                places.add(("key", layout.key_offset(*at, **sizes, element_size=ladder.ITEM)))
+                places.add(("value", layout.value_offset(*at, **sizes)))
+    assert len(places) * ladder.ITEM == ladder.NEEDED
+    assert int(case.seq_lens[0]) == ladder.TOKENS
+    assert ladder.BLOCKS == len(case.blocks_of(0)) == ladder.TOKENS // 16
+    assert (case.num_heads, case.num_kv_heads, case.head_size) == (ladder.HEADS, ladder.KV_HEADS, ladder.HEAD_SIZE)
+
+
+def test_operations_are_those_of_two_products() -> None:
+    count = 0
+    for _head in range(ladder.HEADS):
+        for _token in range(ladder.TOKENS):
+            count += 2 * ladder.HEAD_SIZE  # a multiplication and an addition for each element of the key
+            count += 2 * ladder.HEAD_SIZE  # and of the value
+    assert count == ladder.operations()
+    # With two bytes an element, a byte that is read once has as many operations as a KV head has query heads.
+    assert ladder.operations() / ladder.NEEDED == ladder.GROUP
