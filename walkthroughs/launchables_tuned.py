@@ -84,19 +84,24 @@ def _writes() -> dict[str, Launch]:
         "auto": _write(5, 3, 64, 16, "bfloat16"),
         "half": _write(4, 2, 120, 8, "float16"),
         "fp8": _write(5, 2, 32, 16, "bfloat16", "fp8"),
+        "runs": _write(20, 2, 40, 16, "bfloat16", first=3),
     }
 
 
-def _write(tokens: int, heads: int, head_size: int, block_size: int, scalar: str, kind: str = "auto") -> Launch:
+def _write(
+    tokens: int, heads: int, head_size: int, block_size: int, scalar: str, kind: str = "auto", *,
+    first: int | None = None,
+) -> Launch:  # fmt: skip
+    """`first`: the slots follow each other from there on, as a prompt's do; else they lie anywhere."""
+
     def run(backend: Backend) -> dict[str, Any]:
         from kernels.cases_narrow import narrow_write_case
         from kernels.tuned.writer import reshape_and_cache
 
         case = narrow_write_case(tokens, heads, head_size, block_size, scalar, kind, seed=7)
         scale = np.full(1, 0.37, np.float32)
-        reshape_and_cache(
-            case.key, case.value, case.k_cache, case.v_cache, case.slot_mapping, kind, scale, scale, backend=backend
-        )
+        slots = case.slot_mapping if first is None else np.arange(first, first + tokens)
+        reshape_and_cache(case.key, case.value, case.k_cache, case.v_cache, slots, kind, scale, scale, backend=backend)
         return {"key_cache": case.k_cache, "value_cache": case.v_cache}
 
     return run

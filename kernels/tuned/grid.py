@@ -153,7 +153,7 @@ def _small(rung: str) -> Iterator[Case]:
     """Every value once, with a second block begun; the axes that decide over loads meet."""
     axes = {**AXES, "heads": SMALL_PAIRS, "cut": _cuts(rung)}
     for row in _rows(rung, axes, _apart(axes, MEET)):
-        yield _case(rung, SMALL + rung, row, (4, row["block_size"] + 1))
+        yield _case(rung, SMALL + rung, row, (1, row["block_size"] + 1))
 
 
 def _writer() -> Iterator[Case]:

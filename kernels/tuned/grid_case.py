@@ -32,7 +32,7 @@ class Found(Outcome):
 class TunedCase:
     """One call of one rung. `base`: one pair of heads, with or without slopes; `cut`: the plan, by name.
 
-    `query_len`: rows of query for each sequence; sequences shorter than that are left out.
+    `query_len`: rows of query for each sequence; in a shorter sequence the first of them see no token.
     """
 
     rung: str
@@ -95,8 +95,6 @@ class TunedCase:
     def build(self, device: str) -> Inputs:
         """Seeded inputs on the device. query: [num_seqs * query_len, heads, head_size]."""
         base = self.base
-        if self.query_len > 1:
-            base = replace(base, lengths=tuple(length for length in base.lengths if length >= self.query_len))
         given = base.build(device, base.heads[0], base.alibi[0])
         if self.query_len == 1:
             return given
@@ -124,7 +122,7 @@ class TunedCase:
         keys = ops_reference.mispaired(given.key_cache) if shuffled else given.key_cache
         rounding = TAKES[self.rung].rounding
         behind = torch.arange(1 - self.query_len, 1, dtype=torch.int32, device=given.seq_lens.device)
-        lengths = (given.seq_lens[:, None] + behind).flatten()
+        lengths = (given.seq_lens[:, None] + behind).flatten().clamp(min=0)
         tables = given.block_tables.repeat_interleave(self.query_len, 0)
         inside = (given.k_scale, given.v_scale) if rounding.scale_first else (1.0, 1.0)
         k_outside, v_outside = given.k_scale / inside[0], given.v_scale / inside[1]

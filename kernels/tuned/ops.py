@@ -105,6 +105,9 @@ def zeros_on(device: torch.device) -> Zeros:
     def zeros(size: int, dtype: Any) -> Any:
         # As bytes: torch and NumPy need not know the same types.
         held = torch.zeros(size * np.dtype(dtype).itemsize, dtype=torch.uint8, device=device)
+        # What is then copied there from the host goes another way, and must not come before the zeros.
+        if np.dtype(dtype) == np.int32:
+            torch.cuda.current_stream(device).synchronize()
         return gpu_array(held.data_ptr(), (size,), (1,), dtype, held)
 
     return zeros

@@ -334,13 +334,14 @@ def launches(call: Decode, zeros: Zeros = np.zeros, plan: Plan | None = None) ->
     call.need("warps", plan.warps, warps <= MOST_WARPS, f"must be at most {MOST_WARPS}")
     rows = call.num_seqs * call.num_heads * plan.splits if plan.splits > 1 else 0
     partial, stats = zeros(max(1, rows * size), np.float32), zeros(max(1, 2 * rows), np.float32)
-    slopes = call.alibi_slopes
+    # An array of its own: what is handed over twice would be copied back from a GPU twice.
+    slopes = zeros(1, np.float32) if call.alibi_slopes is None else call.alibi_slopes
     attention = Launch(
-        kernel_for(size, block_size, call.group, call.scalar, warps, slopes is not None),
+        kernel_for(size, block_size, call.group, call.scalar, warps, call.alibi_slopes is not None),
         (plan.splits, call.num_kv_heads, call.num_seqs), 32 * warps,
         (
             codes(call.out), partial, stats, codes(call.query), codes(call.key_cache), codes(call.value_cache),
-            flat(call.block_tables), call.seq_lens, stats if slopes is None else slopes,
+            flat(call.block_tables), call.seq_lens, slopes,
             np.float32(call.scale * math.log2(math.e)), call.num_kv_heads, call.block_tables.shape[1], plan.splits,
         ),
         shared_bytes(size, call.group, warps),

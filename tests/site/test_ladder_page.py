@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import markdown
 import pytest
@@ -10,7 +10,7 @@ from bs4 import BeautifulSoup
 
 from kernels.tuned.bench_record import LIMIT, PEER, REFUSED, RUNG, Cell, Record, Row, Set
 from kernels.tuned.ladder import RUNGS
-from kernels.tuned.shapes import FOUR, LLAMA_8B, ONE_LONG
+from kernels.tuned.shapes import FOUR, LLAMA_8B, ONE_LONG, WRITES, Shape
 from walkthroughs import bench
 from walkthroughs.site import ladder_page
 from walkthroughs.site.errors import UnknownPageItem
@@ -23,9 +23,16 @@ def row(who: str, us: float, kind: str = RUNG, **more: object) -> Row:
     return Row(who, who, kind, us=us, **known)  # type: ignore[arg-type]
 
 
-def cell(shape: object, *rows: Row) -> Cell:
+def cell(shape: Shape, *rows: Row) -> Cell:
     limit = row("read", 200.0, LIMIT, tbs=4.44)
-    return Cell(shape.id, shape.name, {}, 1, 2, limit, rows)  # type: ignore[attr-defined]
+    told = {**asdict(shape), "context": [[shape.context[0], shape.batch]]}
+    return Cell(shape.id, shape.name, told, 1, 2, limit, rows)
+
+
+def named(shape: Shape) -> str:
+    """As the page calls a shape of one context."""
+    size = f"{shape.batch} x {shape.context[0]}, {shape.heads}/{shape.kv_heads}, {shape.head_size}"
+    return f"{shape.name} ({size})"
 
 
 @pytest.fixture
@@ -57,8 +64,8 @@ def test_a_rungs_rows_are_those_of_the_record(record: Record) -> None:
     page = shown(ladder_page.rung_lines(record, FRESH, "slow", None))
     assert [th.get_text() for th in page.select("th")] == list(ladder_page.HEAD)
     assert table(page) == [
-        [LLAMA_8B.name, "500", "2.00", "40%", "–", "64", "224"],
-        [ONE_LONG.name, "1,234", "0.81", "16%", "–", "40", "0"],
+        [named(LLAMA_8B), "500", "2.00", "40%", "–", "64", "224"],
+        [named(ONE_LONG), "1,234", "0.81", "16%", "–", "40", "0"],
     ]
     assert "✔ Measured on Some <GPU>, 2026-01-02, by graph replay" in page.get_text()
     assert "Stale" not in page.get_text()
@@ -68,12 +75,26 @@ def test_a_rungs_rows_are_those_of_the_record(record: Record) -> None:
 def test_a_rung_is_held_against_the_one_below_and_a_refusal_says_why(record: Record) -> None:
     page = shown(ladder_page.rung_lines(record, FRESH, "fast", "slow"))
     rows = {line[0]: line[1:] for line in table(page)}
-    assert rows[LLAMA_8B.name] == ["250", "4.00", "80%", "2.00 times as fast", "40", "0"]
-    assert rows[ONE_LONG.name] == ["refused", *["–"] * 5]
+    assert rows[named(LLAMA_8B)] == ["250", "4.00", "80%", "2.00 times as fast", "40", "0"]
+    assert rows[named(ONE_LONG)] == ["refused", *["–"] * 5]
     assert page.select_one("li").get_text() == f"{ONE_LONG.name}, refused: block_size = 8: must be 16"
     # The other two of the four are in the larger set only.
-    assert rows[FOUR[0].name][:2] == ["9.0", "111.11"]
+    assert rows[named(FOUR[0])][:2] == ["9.0", "111.11"]
     assert "Another GPU" in page.get_text()
+
+
+def test_what_the_rows_say_is_said_in_words(record: Record) -> None:
+    said = " ".join(shown(ladder_page.rung_lines(record, FRESH, "slow", None)).get_text().split())
+    assert f"Nearest to reading alone: {named(LLAMA_8B)}, 40%. Furthest from it: {named(ONE_LONG)}, 16%." in said
+    assert "Registers spill: up to 224 bytes of a thread lie in local memory." in said
+    said = shown(ladder_page.rung_lines(record, FRESH, "fast", None)).get_text()
+    assert "Nothing spills" in said
+    assert "Registers spill" not in said
+
+
+@pytest.mark.parametrize(("value", "said"), [(0.0024, "0.2%"), (0.0199, "2.0%"), (0.02, "2%"), (0.956, "96%")])
+def test_a_small_share_is_not_called_nothing(value: float, said: str) -> None:
+    assert ladder_page._share(value) == said
 
 
 def test_a_stale_record_is_shown_and_called_stale(record: Record) -> None:
@@ -96,7 +117,7 @@ def test_without_a_record_the_page_says_how_to_make_one(held: Record | None, rec
 
 def test_all_rungs_side_by_side(record: Record) -> None:
     page = shown(ladder_page.ladder_lines(record, FRESH, RUNG_TITLES))
-    assert [th.get_text() for th in page.select("th")] == ["Rung", *(shape.name for shape in FOUR)]
+    assert [th.get_text() for th in page.select("th")] == ["Rung", *map(named, FOUR)]
     rows = table(page)
     assert [line[0] for line in rows] == ["0. A slow <one>", "1. A fast one", "Reading alone"]
     at = 1 + [shape.id for shape in FOUR].index(LLAMA_8B.id)
@@ -121,3 +142,14 @@ def test_the_rung_below_is_the_one_before(monkeypatch: pytest.MonkeyPatch) -> No
     for rung in (*RUNGS, "writer"):
         ladder_page.project_rung(rung)
     assert asked == [*zip(RUNGS, [None, *RUNGS], strict=False), ("writer", "writer-port")]
+
+
+def test_the_writers_rows_stand_beside_the_port_of_vllms(record: Record) -> None:
+    shape = WRITES[0]
+    rows = (row("writer-port", 90.0), row("writer", 30.0))
+    made = Cell(shape.id, shape.name, asdict(shape), 1, 2, None, rows)
+    writes = replace(record.sets["facts"], id="writer", cells=(made,))
+    page = shown(ladder_page.rung_lines(record.put(writes), {"writer": True}, "writer", "writer-port"))
+    (line,) = table(page)
+    assert line[0].startswith(f"{shape.name} (8,192 tokens")
+    assert line[1:5] == ["30.0", "33.33", "667%", "3.00 times as fast"]

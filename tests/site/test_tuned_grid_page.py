@@ -53,6 +53,19 @@ def test_a_refused_case_is_counted_apart(record: dict[str, Any]) -> None:
     assert "bit for bit, six: failed, error 3, tolerance 0" in text
 
 
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("head_size = 40: must be a multiple of 16", "head_size: must be a multiple of 16"),
+        ("kv_cache_dtype = fp8: must be auto: 16-bit", "kv_cache_dtype: must be auto: 16-bit"),
+        ("num_kv_heads = 1: 7 heads, 3 tokens: must be 16 or fewer", "num_kv_heads: must be 16 or fewer"),
+        ("max_seq_len = 9: 12 + 3 bytes; shorten it", "max_seq_len = …: … + … bytes; shorten it"),
+    ],
+)
+def test_refusals_of_one_kind_are_one(words: str, kind: str) -> None:
+    assert page._kind(words) == kind
+
+
 def test_refusals_are_shown_in_the_rungs_words_each_once(record: dict[str, Any]) -> None:
     assert cells(shown(page.grid_lines(record, fresh=True)), 1) == [
         ["ring", "head_size: must be a multiple of 16", "2"],

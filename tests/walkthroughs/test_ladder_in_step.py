@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kernels import layout
 from kernels.tuned.bench_record import Set
 from kernels.tuned.ladder import RUNGS, Rung
+from kernels.tuned.plan import Plan
+from kernels.tuned.shapes import FOUR, LLAMA_1B, LLAMA_8B, ONE_LONG, QWEN_7B, Shape
 from walkthroughs import bench, evidence
 from walkthroughs.catalog import ladder_shared as ladder
 from walkthroughs.digest import port_files
@@ -46,6 +50,19 @@ def test_a_rung_and_its_step_have_one_name_and_one_file(rung: Rung) -> None:
     assert any(file.startswith("kernels/tuned/") for file in port_files(step.port))
 
 
+@each_rung
+@pytest.mark.parametrize("splits", [1, 2])
+def test_no_launch_is_handed_memory_twice(rung: Rung, splits: int) -> None:
+    # Arrays from the host are copied back from a GPU one by one: an old copy would hide what the kernel wrote.
+    narrow = ladder.counted_case()
+    call = ladder.call_of(narrow, np.zeros_like(narrow.q))
+    for made in rung.launches(call, np.zeros, Plan(splits, 2, 2)):
+        arrays = [argument for argument in made.args if isinstance(argument, np.ndarray)]
+        assert len(arrays) >= 3
+        for one, other in itertools.combinations(arrays, 2):
+            assert not np.shares_memory(one, other)
+
+
 @each_step
 def test_the_left_pane_is_the_rung_below_or_upstream(step: Step) -> None:
     if "@" in step.source:
@@ -78,7 +95,7 @@ def test_the_page_shows_the_record_of_a_rung_as_it_is(rung: Rung) -> None:
     text = "\n".join(ladder_page.project_rung(rung.id))
     found = sets_with(rung.id)
     assert ("Not yet measured" in text) == (not found)
-    assert ("✔ **Measured on" in text) == any(bench.fresh(made) for made in found)
+    assert ("✔ **Measured** on" in text) == any(bench.fresh(made) for made in found)
     assert ("⚠ **Stale:**" in text) == any(not bench.fresh(made) for made in found)
 
 
@@ -143,3 +160,68 @@ def test_operations_are_those_of_two_products() -> None:
     assert count == ladder.operations()
     # With two bytes an element, a byte that is read once has as many operations as a KV head has query heads.
     assert ladder.operations() / ladder.NEEDED == ladder.GROUP
+
+
+# -- what the prose says of the record
+
+BATCH, ALONE = (QWEN_7B, LLAMA_8B, LLAMA_1B), ONE_LONG
+
+
+class Measured:
+    """The committed record, asked as the prose does."""
+
+    def __init__(self) -> None:
+        self.cells = bench.load().cells()
+
+    def gain(self, shape: Shape, rung: str, below: str) -> float:
+        found = self.cells[shape.id].ratio(rung, below)
+        assert found is not None, f"{shape.id}: {rung} or {below} was not measured"
+        return found
+
+    def gains(self, shape: Shape) -> dict[str, float]:
+        order = list(RUNGS)
+        return {rung: self.gain(shape, rung, below) for below, rung in itertools.pairwise(order)}
+
+    def registers(self, shape: Shape, rung: str) -> int:
+        row = self.cells[shape.id].row(rung)
+        assert row is not None
+        return row.registers or 0
+
+
+def largest(gains: dict[str, float]) -> str:
+    return max(gains, key=lambda rung: gains[rung])
+
+
+SAID = {
+    "v1 is faster than the token loop": lambda m: all(m.gain(s, "classic-v1", "token-loop") > 1 for s in FOUR),
+    "by less than one would think": lambda m: all(m.gain(s, "classic-v1", "token-loop") < 4 for s in FOUR),
+    "a full batch loses by partitions": lambda m: all(m.gain(s, "classic-v2", "classic-v1") < 1 for s in BATCH),
+    "one sequence gains most by them": lambda m: largest(m.gains(ALONE)) == "classic-v2",
+    "and not 64 times": lambda m: m.gain(ALONE, "classic-v2", "classic-v1") < 64,
+    "wide loads are a batch's largest step": lambda m: all(largest(m.gains(s)) == "wide-loads" for s in BATCH),
+    "groups gain": lambda m: all(m.gain(s, "grouped", "wide-loads") > 1 for s in FOUR),
+    "by less than the bytes promise": lambda m: all(m.gain(s, "grouped", "wide-loads") < s.group for s in FOUR),
+    "one pass takes more registers": lambda m: all(m.registers(s, "online") > m.registers(s, "grouped") for s in FOUR),
+    "it gains where a head is small": lambda m: m.gain(LLAMA_1B, "online", "grouped") > 1,
+    "one sequence steps back": lambda m: m.gain(ALONE, "online", "grouped") < 0.5,
+    "splits help it most": lambda m: all(
+        m.gain(ALONE, "split", "online") > m.gain(s, "split", "online") for s in BATCH
+    ),
+    "tensor cores help the largest group most": lambda m: all(
+        m.gain(QWEN_7B, "tensor-cores", "split") > m.gain(s, "tensor-cores", "split") for s in (LLAMA_8B, LLAMA_1B)
+    ),
+    "the ring takes fewer registers": lambda m: all(
+        m.registers(s, "ring") < m.registers(s, "tensor-cores") for s in FOUR
+    ),
+    "the ring is the fastest": lambda m: all(m.gain(s, "ring", rung) > 1 for s in FOUR for rung in list(RUNGS)[:-1]),
+    "a single sequence is furthest from the limit": lambda m: all(
+        (m.cells[ALONE.id].row("ring").share or 0) < (m.cells[s.id].row("ring").share or 0) for s in BATCH
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", SAID)
+def test_what_the_steps_say_of_the_measured_times_is_so(words: str) -> None:
+    record = bench.load()
+    assert "facts" in record.sets, "no benchmark record: run `make bench` on a machine with a GPU"
+    assert SAID[words](Measured()), "the record says otherwise: mend the step's words"

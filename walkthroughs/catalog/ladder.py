@@ -48,6 +48,8 @@ time, bandwidth, registers. Then **why** the one differs from the other.
 
 ::: rungs
 
+[How fast](../bench.md) has the chart, and other people's kernels beside these.
+
 The arithmetic is the part to keep. A decode step must read every key and every value once, and it does very little
 with each [ladder/token-loop]. So the best that there can be is to read the cache at the speed of memory. That
 speed is measured in the same run, with a kernel that does nothing but read. How far a rung is from it is what it has

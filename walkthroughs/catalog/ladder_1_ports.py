@@ -48,7 +48,8 @@ def step_classic_v1(bench: Workbench) -> None:
     by line [vllm-classic/grid]. Nothing is made faster in it.
 
     **Prediction.** No barrier stands inside a loop any more. A thread block meets at 9 of them, for 16 tokens as for
-    64. Between them a warp waits for nobody, and several warps have loads on their way. That should be worth a lot.
+    64. Between them a warp waits for nobody, and several warps have loads on their way. So each token costs less
+    waiting.
 
     The bytes are as before: the cache is read 4 times. And the port asks for every number alone: 98,304 loads of 2
     bytes. So the limit should now be the loads: how many a multiprocessor can issue, and how many can be under way.
@@ -58,9 +59,13 @@ def step_classic_v1(bench: Workbench) -> None:
 
     ::: rung classic-v1
 
-    **Why.** vLLM's own compiled kernel has the same loops and the same barriers, but its threads load 8 bytes of a key
-    at once, and 16 of a value [L1-18] [vllm-classic/v-rows]. Numba keeps to what is written: one element, one load.
-    What that costs can be seen two rungs up, where it is taken away.
+    **Why.** It is faster, but by less than so many barriers would make one think. They were not the worst of it. Both
+    rungs ask for 2 bytes at a time, and here the loads themselves are in the way. The registers count, too: the more a
+    thread has, the fewer warps run at once.
+
+    vLLM's own compiled kernel has the same loops and the same barriers, but its threads load 8 bytes of a key at once,
+    and 16 of a value [L1-18] [vllm-classic/v-rows]. Numba keeps to what is written: one element, one load. What that
+    costs can be seen two rungs up, where it is taken away.
     """
     right(bench, classic.launches_v1, roundings=2, given=small_case())
     found = traffic(bench, classic.launches_v1)
@@ -87,18 +92,20 @@ def step_classic_v2(bench: Workbench) -> None:
     score, its sum and its output. A second kernel makes one answer of the reports.
 
     **Prediction.** It is v1, once for each partition: the same loads of 2 bytes, the same barriers. A full batch has
-    thread blocks enough without it, and should gain nothing. But a single sequence of 32,768 tokens has 64 partitions,
-    so 64 times as many thread blocks. There it should gain most of all rungs.
+    thread blocks enough without it, and should rather lose: every partition has a start and a report. But a single
+    sequence of 32,768 tokens has 64 partitions, so 64 times as many thread blocks. There it should gain most of all
+    rungs.
 
     The reports are small. For one sequence of 520 tokens and one of 40 there are 8 thread blocks. Those without a token
     leave at once.
 
     ::: rung classic-v2
 
-    **Why.** The partitions fill the GPU, and then no more is to be had from them: each thread block is as slow as it
-    was. The size is fixed. So a sequence of medium length may make too few partitions to fill the GPU, and a batch may
-    make many more than it needs, each with a start, a row of barriers and a report. A later rung chooses the number
-    instead [ladder/split].
+    **Why.** One sequence gains most, and yet not 64 times: soon the GPU is full, and each thread block is as slow as it
+    was. A full batch loses what the reports and the second launch cost.
+
+    The size is fixed. So a sequence of medium length may make too few partitions to fill the GPU, and a batch makes
+    many more than it needs. A later rung chooses the number instead [ladder/split].
     """
     narrow = narrow_decode_case((LONG, SHORT), TWO_HEADS, 1, SIZE, BLOCK, SCALAR, seed=84)
     # Once more than v1: a partition's output is rounded before it is merged.

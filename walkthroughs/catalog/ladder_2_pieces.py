@@ -56,9 +56,11 @@ def step_wide_loads(bench: Workbench) -> None:
 
     ::: rung wide-loads
 
-    **Why.** Scores, weights and their sums are worked out as before, and so are the barriers between the rounds. What
-    is left is that four query heads fetch the same bytes. They find most of them in the L2 cache, since they run at
-    about the same time; but that too has a limit, and each head widens every number again.
+    **Why.** For a full batch this is the largest step of all. So it was the loads: their number, and that each was
+    waited for. Scores, weights and their sums are worked out as before, and so are the barriers between the rounds.
+
+    What is left is that four query heads fetch the same bytes. They find most of them in the L2 cache, since they run
+    at about the same time; but that too has a limit, and each head widens every number again.
     """
     right(bench, wide_loads.launches, WHOLE, roundings=0)
     found = traffic(bench, wide_loads.launches, WHOLE)
@@ -86,7 +88,7 @@ def step_grouped(bench: Workbench) -> None:
 
     **Prediction.** The cache is read once: 49,152 bytes, not 196,608. The operations stay. So a byte is now good for 4
     operations, before for 1. In a full batch that should help as much as bytes were the limit. But there are only 2
-    thread blocks where there were 8, and a single sequence may well lose.
+    thread blocks where there were 8. For a single sequence, partitions as in v2 must make up for it.
 
     ::: rung grouped
 

@@ -55,9 +55,13 @@ def step_online(bench: Workbench) -> None:
 
     ::: rung online
 
-    **Why.** Where there are many sequences, thread blocks wait in turns, and the memory has always something to do.
-    Where there is one sequence, only as many thread blocks run as there are KV heads. The rest of the GPU is idle, and
-    no arithmetic inside a thread block can mend that. The next rung can.
+    **Why.** For many sequences it depends on the registers. Keys, values and outputs of a tile are now held at the same
+    time, so a thread takes more of them, and fewer warps run at once. Where a head is small that costs little, and the
+    single pass gains; where it is large, it may lose as much as it gains.
+
+    For one sequence it is a long step back. The rung below could cut it into partitions. Here only as many thread
+    blocks run as there are KV heads, the rest of the GPU is idle, and nothing inside a thread block can mend that. The
+    next rung can.
     """
     right(bench, online.launches, WHOLE, roundings=0)
     found = traffic(bench, online.launches, WHOLE)
@@ -87,7 +91,8 @@ def step_split(bench: Workbench) -> None:
     **Prediction.** Three splits make three times as many thread blocks. Each reads its own third: the cache is still
     read once. New are the reports, 66 numbers of four bytes for each head and split, written once and read again. In
     our small case they are an eighth of the cache. For 32,768 tokens in 16 splits they are far below a hundredth. So a
-    long sequence should gain most, and a full batch nothing.
+    long sequence should gain most. A full batch should gain a little, where its last round of thread blocks fills the
+    GPU only in part.
 
     ::: rung split
 

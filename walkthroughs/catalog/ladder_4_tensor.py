@@ -65,10 +65,13 @@ def step_tensor_cores(bench: Workbench) -> None:
 
     ::: rung tensor-cores
 
-    **Why.** A product is over before the next keys are there. Now the lanes wait for memory, and how much is on its way
-    is what counts. Here it is on its way to registers. A register that waits can hold nothing else, and the registers
-    of a multiprocessor are shared by all its warps: see how many a thread takes. More bytes on their way would need
-    more registers, or more warps that each need as many.
+    **Why.** In a full batch it gains most where a KV head has most query heads: there was most to compute for each
+    byte. Elsewhere the rung below was near the limit already.
+
+    A product is over before the next keys are there. Now the lanes wait for memory, and how much is on its way is what
+    counts. Here it is on its way to registers. A register that waits can hold nothing else, and the registers of a
+    multiprocessor are shared by all its warps: see how many a thread takes. More bytes on their way would need more
+    registers, or more warps that each need as many.
     """
     right(bench, tensor_cores.launches, CUT)
     found = traffic(bench, tensor_cores.launches, CUT)
@@ -119,10 +122,11 @@ def step_ring(bench: Workbench) -> None:
 
     ::: rung ring
 
-    **Why.** What is still missing lies at the ends. When a thread block starts, its ring is empty. When it ends, it
-    asks for nothing more, and its warps merge what they have. With many sequences the ends of some lie over the middle
-    of others, and the loss is small. A single sequence is cut into as many parts as there are multiprocessors: all
-    start together and end together, and the ends weigh more.
+    **Why.** A thread takes fewer registers than on the rung below, since none of them waits for memory. What is still
+    missing lies at the ends. When a thread block starts, its ring is empty. When it ends, it asks for nothing more, and
+    its warps merge what they have. With many sequences the ends of some lie over the middle of others, and the loss is
+    small. A single sequence is cut into parts for all multiprocessors. They start together and end together, and the
+    ends weigh more.
     """
     right(bench, ring_launch.launches, CUT)
     found = traffic(bench, ring_launch.launches, CUT)

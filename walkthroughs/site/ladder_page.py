@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kernels.tuned import bench_text
 from kernels.tuned.bench_record import LIMIT, MEASURED, Cell, Record, Row, Set
 from kernels.tuned.shapes import FOUR, WRITES
 from walkthroughs import bench
@@ -51,9 +52,9 @@ def rung_lines(record: Record, fresh: Mapping[str, bool], rung: str, below: str 
     """A rung's rows as Markdown. `fresh`: for each set of the record, whether it matches the code."""
     found = [(cell, *row) for cell in cells(record) if (row := _row(cell, rung))]
     if not found:
-        return ["", f"○ **Not yet measured.** There is no benchmark record of this rung. {MAKE_IT}", "{ .pw-hint }", ""]
-    table = [_line([plain(cell.name), *_measured(cell, row, below)]) for cell, row in found]
-    return ["", *_where(record, fresh, rung), "", *_table(HEAD, table), "", *_refused(found), ""]
+        return ["", f"○ **Not yet measured.** There is no benchmark record of it. {MAKE_IT}", "{ .pw-hint }", ""]
+    table = [_line([_name(cell), *_measured(cell, row, below)]) for cell, row in found]
+    return ["", *_where(record, fresh, rung), "", *_table(HEAD, table), "", *_refused(found), "", _in_words(found), ""]
 
 
 def ladder_lines(record: Record, fresh: Mapping[str, bool], rungs: Mapping[str, str]) -> list[str]:
@@ -68,7 +69,7 @@ def ladder_lines(record: Record, fresh: Mapping[str, bool], rungs: Mapping[str, 
     limits = [f"{cell.limit.tbs:.2f}" if cell.limit and cell.limit.tbs else NONE for cell in shown]
     lines.append(_line(["Reading alone", *limits]))
     said = "TB/s: bytes of keys and values over time. Each row is a rung."
-    head = ("Rung", *(plain(cell.name) for cell in shown))
+    head = ("Rung", *map(_name, shown))
     return ["", *_where(record, fresh, *rungs), "", said, "", *_table(head, lines), ""]
 
 
@@ -76,6 +77,11 @@ def cells(record: Record) -> list[Cell]:
     """The cells that the ladder shows, in the order of the shapes."""
     known = record.cells()
     return [known[name] for name in (*SHAPES, *WRITE_SHAPES) if name in known]
+
+
+def _name(cell: Cell) -> str:
+    """A shape by its name, and what it is: batch and context, query heads and KV heads, head size."""
+    return plain(f"{cell.name} ({bench_text.shape(cell)})")
 
 
 def _row(cell: Cell, who: str) -> tuple[Row] | None:
@@ -90,7 +96,7 @@ def _measured(cell: Cell, row: Row, below: str | None) -> list[str]:
     return [
         f"{row.us:,.0f}" if row.us >= 100 else f"{row.us:.1f}",
         _digits(row.tbs, 2),
-        f"{row.share:.0%}" if row.share is not None else NONE,
+        NONE if row.share is None else _share(row.share),
         f"{ratio:.2f} times as fast" if ratio else NONE,
         NONE if row.registers is None else str(row.registers),
         NONE if row.local_bytes is None else str(row.local_bytes),
@@ -113,6 +119,22 @@ def _refused(found: Sequence[tuple[Cell, Row]]) -> list[str]:
     return [f"* {plain(cell.name)}, {plain(row.state)}: {plain(row.reason)}" for cell, row in rows]
 
 
+def _in_words(found: Sequence[tuple[Cell, Row]]) -> str:
+    """What the rows say of a rung: where it is nearest to the limit, where furthest, and whether registers spill."""
+    shares = sorted((row.share, _name(cell)) for cell, row in found if row.share is not None)
+    said = []
+    if len(shares) > 1:
+        (least, far), (most, near) = shares[0], shares[-1]
+        said.append(f"Nearest to reading alone: {near}, {_share(most)}. Furthest from it: {far}, {_share(least)}.")
+    spilt = [row.local_bytes for _, row in found if row.local_bytes is not None]
+    if spilt:
+        said.append(
+            f"Registers spill: up to {max(spilt):,} bytes of a thread lie in local memory." if any(spilt)
+            else "Nothing spills: all that a thread holds lies in registers."
+        )  # fmt: skip
+    return " ".join(said)
+
+
 def _where(record: Record, fresh: Mapping[str, bool], *rungs: str) -> list[str]:
     """Which runs the rows come from, and whether they still hold."""
     shown = {cell.id for cell in cells(record) if any(_row(cell, rung) for rung in rungs)}
@@ -120,7 +142,7 @@ def _where(record: Record, fresh: Mapping[str, bool], *rungs: str) -> list[str]:
     for made in _of(record, shown):
         ran = f"{plain(made.device)}, {plain(made.date[:10])}"
         if fresh.get(made.id):
-            lines.append(f"✔ **Measured on {ran}**, by {_how(made)}; the record matches the code as it is now.")
+            lines.append(f"✔ **Measured** on {ran}, by {_how(made)}; the record matches the code as it is now.")
         else:
             lines.append(f"⚠ **Stale:** measured on {ran}; the code has changed since.")
     return lines
@@ -137,6 +159,11 @@ def _of(record: Record, shown: set[str]) -> list[Set]:
 def _how(made: Set) -> str:
     ways = {row.how for cell in made.cells for row in cell.rows if row.how}
     return "graph replay" if ways == {"graph"} else " and ".join(sorted(ways)) or "no clock"
+
+
+def _share(value: float) -> str:
+    """A share in whole percent; a small one with a place more."""
+    return f"{value:.1%}" if value < 0.02 else f"{value:.0%}"
 
 
 def _digits(value: float | None, places: int) -> str:

@@ -120,17 +120,24 @@ def _outside(record: dict[str, Any]) -> list[str]:
 
 
 def _refusals(record: dict[str, Any]) -> list[str]:
-    """Each rung's refusals in its own words, each kind once, with how often it came."""
-    found: dict[str, dict[str, int]] = {}
+    """The refusals in the rungs' own words: each kind once, with the rungs that say so and how often it came."""
+    found: dict[str, list[str]] = {}
     for group in record["groups"]:
         for row in group["rows"]:
             if row[3] == REFUSED:
-                # The value differs from case to case; what it must be does not.
-                words = re.sub(r" = [^:]*", "", row[-1], count=1)
-                kinds = found.setdefault(group["id"].removeprefix("vllm-"), {})
-                kinds[words] = kinds.get(words, 0) + 1
-    rows = [[f"`{rung}`", plain(words), str(count)] for rung, kinds in found.items() for words, count in kinds.items()]
-    return [*_table(["rung", "refuses, in its own words", "cases"], rows), ""] if rows else []
+                found.setdefault(_kind(row[-1]), []).append(group["id"].removeprefix("vllm-"))
+    rows = [
+        [", ".join(f"`{rung}`" for rung in dict.fromkeys(rungs)), plain(words), str(len(rungs))]
+        for words, rungs in found.items()
+    ]
+    return [*_table(["rungs", "refuse, in their own words", "cases"], rows), ""] if rows else []
+
+
+def _kind(words: str) -> str:
+    """A refusal without what differs from case to case: the value, and what it comes to."""
+    name, _, rest = words.partition(" = ")
+    _, must, what = rest.partition(": must")
+    return f"{name}{must}{what}" if must else re.sub(r"\d+", "…", words)
 
 
 def _bounds(bounds: list[dict[str, Any]]) -> list[str]:

@@ -126,7 +126,7 @@ def _own(path: str, step: Step, side: str) -> Excerpt:
 def _story(loaded: Loaded) -> Iterator[str]:
     shot = loaded.shot
     if shot is None:
-        yield "No film shows this step: its port is no kernel."
+        yield "No film shows this step: no recorded run passes its lines."
         return
     yield (
         f"What thread {shot.focus} of block {shot.block} did here "

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from walkthroughs.step import Step, Walkthrough
     from walkthroughs.stepper.join import Join
 
-NO_FILM = "This step is shown without a film: its port is no kernel. Read on with n."
+NO_FILM = "This step is shown without a film: no recorded run passes its lines. Read on with n."
 LOADING = "The film of this step is being recorded …"
 
 

@@ -89,8 +89,8 @@ def test_one_rounding_more_than_the_table_says_is_seen(rung: Any) -> None:
 def test_inputs_are_ours_and_queries_are_rows(rung: Any) -> None:
     rung(FLOAT32)
     given = case(query_len=3).build("cpu")
-    assert given.seq_lens.tolist() == [15, 17, 33], "those that are long enough"
-    assert given.query.shape == (9, 8, 64)
+    assert given.seq_lens.tolist() == list(LENGTHS)
+    assert given.query.shape == (15, 8, 64)
     assert given.query.isfinite().all()
     again = case(query_len=3).build("cpu")
     assert torch.equal(given.query, again.query)
@@ -103,11 +103,12 @@ def test_the_truth_of_several_queries_is_that_of_each_alone(rung: Any) -> None:
     given = three.build("cpu")
     truth = three.truth(given)
     alone = ops_reference.attention(
-        given.query[4:5], given.key_cache, given.value_cache, given.scale, given.block_tables[1:2],
-        given.seq_lens[1:2] - 1, given.slopes, eps=0.0,
+        given.query[10:11], given.key_cache, given.value_cache, given.scale, given.block_tables[3:4],
+        given.seq_lens[3:4] - 1, given.slopes, eps=0.0,
     )  # fmt: skip
-    torch.testing.assert_close(truth.out[4:5], alone.out, rtol=1e-12, atol=1e-12)
-    assert truth.tokens.flatten().tolist() == [13, 14, 15, 15, 16, 17, 31, 32, 33]
+    torch.testing.assert_close(truth.out[10:11], alone.out, rtol=1e-12, atol=1e-12)
+    # A sequence of one token has one query that sees it.
+    assert truth.tokens.flatten().tolist() == [0, 0, 0, 0, 0, 1, 13, 14, 15, 15, 16, 17, 31, 32, 33]
 
 
 # What is refused.
