@@ -185,9 +185,7 @@ load_words_x2, load_words_x4 = (
     for count in (2, 4)
 )
 """(global array, index) -> 8 or 16 bytes that nobody writes meanwhile, as words; the first level cache keeps none."""
-read_words_x4 = _instruction(
-    "read_words_x4", "ld.global.L1::no_allocate.v4.u32 {$0, $1, $2, $3}, [$4];", "rrrr", "g"
-)
+read_words_x4 = _instruction("read_words_x4", "ld.global.L1::no_allocate.v4.u32 {$0, $1, $2, $3}, [$4];", "rrrr", "g")
 """As `load_words_x4`, but the compiler leaves it before the stores that come after it."""
 store_words_x2, store_words_x4 = (
     _instruction(

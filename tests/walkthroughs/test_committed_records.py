@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from walkthroughs import evidence, grid, hardware, machine_record, records
+from walkthroughs import bench, evidence, grid, hardware, machine_record, records, tuned_sanitizers
 from walkthroughs.evidence import Evidence
 from walkthroughs.mutations import MUTATIONS
 from walkthroughs.step import Step, registry, steps
@@ -64,7 +64,8 @@ def test_no_record_of_a_step_that_is_gone(committed: dict[str, Evidence]) -> Non
 
 
 def test_no_file_beside_the_records() -> None:
-    known = {f"{name}.json" for name in registry()} | {records.MUTATIONS_FILE, hardware.FILE, grid.FILE, "pending.toml"}
+    others = {records.MUTATIONS_FILE, hardware.FILE, grid.FILE, grid.TUNED_FILE, bench.FILE, tuned_sanitizers.FILE}
+    known = {f"{name}.json" for name in registry()} | others | {"pending.toml"}
     # Of the folder there is more in test_committed_machine.py.
     assert {path.name for path in evidence.EVIDENCE.glob("*")} - known - {machine_record.FOLDER.name} == set()
 

@@ -225,7 +225,6 @@ def check(record: dict[str, Any], names: tuple[str, ...]) -> None:
         assert bool(row["note"]) == known
 
 
-@pytest.mark.skipif(not COMMITTED.exists(), reason="no GPU record yet: python -m walkthroughs.tuned_sanitizers")
 def test_the_committed_record_is_fresh_and_clean() -> None:
     record = json.loads(COMMITTED.read_text("utf-8"))
     check(record, NAMES)

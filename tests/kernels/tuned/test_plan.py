@@ -46,9 +46,9 @@ def test_the_words_of_an_item() -> None:
         ((64, 4, 4096, 16, 8192), Plan(1, 4, 3)),
         ((64, 8, 4096, 16, 8192), Plan(1, 4, 3)),
         ((64, 8, 4096, 16, 4096), Plan(1, 4, 3)),
-        ((1, 8, 32768, 16, 8192), Plan(16, 8, 3)),
-        ((1, 8, 4096, 16, 8192), Plan(8, 8, 3)),
-        ((8, 8, 8192, 16, 8192), Plan(2, 8, 3)),
+        ((1, 8, 32768, 16, 8192), Plan(16, 8, 2)),
+        ((1, 8, 4096, 16, 8192), Plan(8, 8, 2)),
+        ((8, 8, 8192, 16, 8192), Plan(2, 8, 2)),
         ((256, 8, 1024, 16, 8192), Plan(1, 4, 3)),
         ((16, 32, 8192, 16, 8192), Plan(1, 4, 3)),
         ((64, 8, 4096, 16, 16384), Plan(1, 2, 3)),
@@ -59,7 +59,7 @@ def test_what_was_fastest_is_chosen(shape: tuple[int, int, int, int, int], plan:
 
 
 def test_mixed_lengths_are_balanced() -> None:
-    assert choose(64, 8, 32768, 16, 8192, mixed=True) == Plan(2, 8, 3, balance=True)
+    assert choose(64, 8, 32768, 16, 8192, mixed=True) == Plan(2, 8, 2, balance=True)
 
 
 @given(
