@@ -70,6 +70,7 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
             "::: machines",
             "::: rung ring",
             "::: rungs",
+            "::: written ring",
             "::: bench goals",
             "::: layout",
         ]
@@ -95,6 +96,7 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
         "machines",
         "rung",
         "rungs",
+        "written",
         "bench",
         "drill",
         "drills",
@@ -176,5 +178,5 @@ def test_a_walkthroughs_prose_may_show_a_rung_and_a_drawing_and_nothing_else(sam
 
     assert "measured" in prose("::: rung ring").get_text().lower()
     assert prose("::: svg block-table What it shows").select_one("figure.pw-drawing svg")
-    with pytest.raises(BadDirective, match="only svg and rung and rungs may stand"):
+    with pytest.raises(BadDirective, match="only svg and rung and rungs and written may stand"):
         prose("::: claims")

@@ -127,6 +127,8 @@ def step_ring(bench: Workbench) -> None:
     its warps merge what they have. With many sequences the ends of some lie over the middle of others, and the loss is
     small. A single sequence is cut into parts for all multiprocessors. They start together and end together, and the
     ends weigh more.
+
+    ::: written ring
     """
     right(bench, ring_launch.launches, CUT)
     found = traffic(bench, ring_launch.launches, CUT)

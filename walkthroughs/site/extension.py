@@ -27,6 +27,7 @@ from . import (
     player,
     render,
     tuned_grid_page,
+    unrolled_page,
 )
 from .directives import Directive, expand
 from .errors import BadDirective
@@ -56,6 +57,10 @@ def _rung(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
 
 def _rungs(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
     return ladder_page.project_rungs()
+
+
+def _written(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return unrolled_page.project_lines(at.argument())
 
 
 def _concept(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
@@ -164,7 +169,7 @@ def _layout(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
     return layout_page.lines(stash)
 
 
-IN_PROSE: Mapping[str, Handler] = {"svg": _svg, "rung": _rung, "rungs": _rungs}
+IN_PROSE: Mapping[str, Handler] = {"svg": _svg, "rung": _rung, "rungs": _rungs, "written": _written}
 HANDLERS: Mapping[str, Handler] = {
     "walkthrough": _walkthrough,
     "walkthroughs": _walkthroughs,
@@ -193,6 +198,7 @@ HANDLERS: Mapping[str, Handler] = {
     "machines": _machines,
     "rung": _rung,
     "rungs": _rungs,
+    "written": _written,
     "bench": _bench,
 }
 
