@@ -1,4 +1,4 @@
-"""vLLM's own compiled cache writer, where a reader has it: the only file here that imports vLLM.
+"""vLLM's own compiled cache writer, where a reader has it. Beside the benchmark's peers no other file imports vLLM.
 
 It runs as a script in a process of its own (`python theirs.py FOLDER DEVICE`), perhaps under another Python: vLLM
 brings its own PyTorch, prints as it loads, and may crash. So it needs vLLM, PyTorch and NumPy, and nothing of ours.

@@ -16,7 +16,7 @@ from annotate.regions import regions
 from annotate.spans import spans
 
 ROOT = Path(__file__).resolve().parents[2]
-VLLM, TINY = "kernels/vllm", "kernels/tiny_vllm"
+VLLM, TINY, TUNED = "kernels/vllm", "kernels/tiny_vllm", "kernels/tuned"
 
 # The loop over the sequence as tiny-vllm has it, in all three forms of the port.
 TINY_LOOP = """
@@ -29,6 +29,17 @@ WRITER = "reshape-and-cache slot-guard slot-split head-of-thread k-source k-stor
 SMALLEST = """
     slot-of-token scatter gather-loop block-ranges block-table-walk gather-lookup tail-guard k-address v-address qk-dot
     online-softmax running-max running-rescale running-sum accumulate final-divide
+"""
+
+# The rungs of the ladder, by how often they go through the tokens. The ring's output is written by its merge.
+RING = """
+    q-load block-table-walk k-address v-address qk-dot running-max running-sum running-rescale online-softmax
+    accumulate cross-warp-reduce
+"""
+ONE_PASS = f"{RING} output-write"
+TWO_PASSES = """
+    q-load block-table-walk k-address qk-dot tail-guard qk-max exp-sum v-address accumulate cross-warp-reduce
+    output-write partition-stats
 """
 
 # A port: its files, and what must be found in them together.
@@ -90,6 +101,16 @@ REQUIRED: dict[str, tuple[tuple[str, ...], str]] = {
     "our reference": (("kernels/reference.py",), f"{SMALLEST} dense-attention"),
     "our pool": (("kernels/block_pool.py",), "block-pool block-table-growth prefix-sharing"),
     "our fragmentation": (("kernels/fragmentation.py",), "fragmentation"),
+    # The ladder: each rung stands beside the one below, so the same ideas are found in all of them.
+    "token-loop": ((f"{TUNED}/token_loop.py",), f"tail-guard warp-reduce final-divide {ONE_PASS}"),
+    "wide-loads": ((f"{TUNED}/wide_loads.py",), TWO_PASSES),
+    "grouped": ((f"{TUNED}/grouped.py",), TWO_PASSES),
+    "online": ((f"{TUNED}/online.py",), f"tail-guard {ONE_PASS}"),
+    "split": ((f"{TUNED}/split.py",), f"block-ranges tail-guard partition-stats {ONE_PASS}"),
+    "tensor-cores": ((f"{TUNED}/tensor_cores.py",), f"block-ranges tail-guard partition-stats {ONE_PASS}"),
+    "the splits' merge": ((f"{TUNED}/merge.py",), "v2-merge output-write"),
+    "ring": ((f"{TUNED}/ring.py", f"{TUNED}/ring_merge.py"), f"tail-guard v2-merge {RING}"),
+    "the tuned writer": ((f"{TUNED}/writer.py",), "slot-split head-of-thread k-source k-store v-store"),
 }
 
 # What a kernel has upstream and our port of it has not, with why.
