@@ -155,14 +155,13 @@ def _float16_of(exponent: int, fraction: int, bias: int, bits: int, top: bool) -
     return float(scaled * 2.0 ** (1 - bias) if exponent == 0 else (1 + scaled) * 2.0 ** (exponent - bias))
 
 
-def _table(exponents: int, bits: int, bias: int, top: bool) -> np.ndarray[Any, Any]:
-    """The float16 of each of the 256 codes."""
+def _table(bits: int, bias: int, top: bool) -> np.ndarray[Any, Any]:
+    """The float16 of each of the 256 codes; `bits` of the fraction."""
     plain = [_float16_of(code >> bits, code & (1 << bits) - 1, bias, bits, top) for code in range(128)]
-    assert exponents + bits == 7
     return np.array([*plain, *(-number for number in plain)], np.float16)
 
 
-_E4M3, _E5M2 = _table(4, 3, 7, False), _table(5, 2, 15, True)
+_E4M3, _E5M2 = _table(3, 7, False), _table(2, 15, True)
 
 
 def _widened(word: Any, table: np.ndarray[Any, Any]) -> tuple[Any, Any]:

@@ -77,7 +77,8 @@ def as_words(items: Sequence[Item]) -> np.ndarray[tuple[int], np.dtype[np.int32]
 
 
 DEPTH = 3
-"""KV blocks in a warp's ring: on an H200 more of them gained nothing, fewer lost a little. Eight warps need but two."""
+"""KV blocks in a warp's ring. Thread blocks of eight warps, one a multiprocessor, get one less. That was tuned with
+sequences of one length; lists of mixed lengths may want all of them."""
 
 
 def choose(
@@ -86,7 +87,7 @@ def choose(
 ) -> Plan:  # fmt: skip
     """A plan from what the host knows. `block_bytes`: keys and values of one KV block and KV head.
 
-    `mixed`: the sequences' lengths differ much, and the host has them. The rules are what was fastest on an H200.
+    `mixed`: the sequences' lengths differ much, and the host has them. The rules were tuned on an H200.
     """
     large, small = _teams(block_bytes)
     if mixed:

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.tuned import shapes
-from kernels.tuned.bench_record import FAILED, Cell, Record, Row
+from kernels.tuned.bench_record import FAILED, PEER, Cell, Record, Row
 from walkthroughs import bench
 from walkthroughs.site import bench_axis, bench_chart, bench_page, bench_roofline, bench_svg
 from walkthroughs.site.bench_axis import Log
@@ -371,3 +371,28 @@ def test_a_chart_without_peers_or_limit_is_drawn() -> None:
         assert bench_chart.ladder(alone, NUMBERS, "x")(width).count('class="bar best"') == 1
         assert "<svg" in bench_roofline.roofline([alone], alone, NUMBERS, None)(width)
         assert "<svg" in bench_chart.race([alone], ["x"])(width)
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ("at least so much", "At least so much"),
+        ("vLLM's compiled v2: five times", "vLLM's compiled v2: five times"),
+        ("fp8 cache: faster", "fp8 cache: faster"),
+        ("FlashInfer: as fast", "FlashInfer: as fast"),
+    ],
+)
+def test_a_name_keeps_its_spelling_at_the_head_of_a_sentence(asked: str, shown: str) -> None:
+    assert bench_page._sentence(asked) == shown
+
+
+def test_the_race_names_the_others_that_ran(shown: Shown) -> None:
+    caption = page_of("race", shown).select_one("figcaption")
+    assert caption is not None
+    # Of the eight shapes; the writer has peers of its own.
+    ran = [row for cell in shown.cells([each.id for each in shapes.FACTS]) for row in cell.rows if row.kind == PEER]
+    peers = {row.title for row in ran if row.share}
+    rival = {row.title for row in ran if row.who == bench_svg.RIVAL}
+    assert len(peers - rival) > 2
+    assert all(title in caption.get_text() for title in peers - rival)
+    assert not any(title in caption.get_text() for title in rival)

@@ -153,3 +153,18 @@ def test_the_writers_rows_stand_beside_the_port_of_vllms(record: Record) -> None
     (line,) = table(page)
     assert line[0].startswith(f"{shape.name} (8,192 tokens")
     assert line[1:5] == ["30.0", "33.33", "667%", "3.00 times as fast"]
+
+
+def test_the_writer_is_held_against_a_copy_and_not_against_reading() -> None:
+    told = {"tokens": 8192, "heads": 8, "head_size": 128, "block_size": 16, "dtype": "bfloat16", "scattered": False}
+    limit = Row("copy", "copy", LIMIT, us=20.0, tbs=3.0)
+    rows = (row("writer-port", 200.0), row("writer", 25.0, share=0.8))
+    cells = tuple(Cell(shape.id, shape.name, told, 1, 2, limit, rows) for shape in WRITES[:2])
+    made = Set("writer", "cuda", "GPU", "1", "2026-01-02T03:04:05Z", "d", {}, 1.0, None, cells)
+    lines = ladder_page.rung_lines(Record({"writer": made}), {"writer": True}, "writer", "writer-port")
+    page = shown(lines)
+    heads = [cell.get_text() for cell in page.select("thead th")]
+    assert heads[3:5] == ["Of a copy", "Against vLLM's, ported"]
+    assert table(page)[0][3:5] == ["80%", "8.00 times as fast"]
+    assert "Nearest to a copy:" in page.get_text()
+    assert "reading alone" not in page.get_text()

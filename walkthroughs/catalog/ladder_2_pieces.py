@@ -92,9 +92,10 @@ def step_grouped(bench: Workbench) -> None:
 
     ::: rung grouped
 
-    **Why.** The gain is less than the bytes promise, because the other heads did not fetch theirs from memory but from
-    the L2 cache. The surest saving is in instructions. In return a thread holds four outputs where it held one: see
-    what that does to the registers, and so to the number of warps that can run at the same time.
+    **Why.** The gain is less than the bytes promise. The L2 cache can serve several thread blocks with the same bytes,
+    so the other heads need not have fetched theirs from memory; no counter was read to tell. The surest saving is in
+    instructions. In return a thread holds four outputs where it held one: see what that does to the registers, and so
+    to the number of warps that can run at the same time.
     """
     right(bench, grouped.launches, WHOLE, roundings=0)
     found = traffic(bench, grouped.launches, WHOLE)

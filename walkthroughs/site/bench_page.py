@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 
 from kernels.tuned import goals, shapes
-from kernels.tuned.bench_record import Cell, Record, Set
+from kernels.tuned.bench_record import PEER, Cell, Record, Set
 from kernels.tuned.bench_text import shape, size
 from kernels.tuned.goals import MISSED, REACHED, Goal, figure
 from walkthroughs import bench
@@ -117,11 +117,19 @@ def race_chart(shown: Shown, stash: Stash) -> list[str]:
     if not found:
         return []
     draw = bench_chart.race(found, [cell.name or shape(cell) for cell in found])
+    rows = [row for cell in found for row in cell.rows if row.kind == PEER and row.share is not None]
+    others = dict.fromkeys(row.title for row in rows if row.who != bench_svg.RIVAL)
     said = (
         "The part of the read-only speed that each kernel reaches; that speed was measured in the same run, over the "
-        "same bytes. The others: FlashInfer without tensor cores, vLLM's compiled kernels and torch's operators."
+        f"same bytes. The others: {'; '.join(others) or 'none was there'}."
     )
     return [stash(bench_svg.figure("race", draw, said))]
+
+
+def _sentence(text: str) -> str:
+    """A sentence begins with a capital letter; a name, such as vLLM's or fp8, stays as it is."""
+    first = text.split(" ", 1)[0]
+    return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
 
 
 def goal_table(shown: Shown, stash: Stash) -> list[str]:
@@ -129,7 +137,7 @@ def goal_table(shown: Shown, stash: Stash) -> list[str]:
     found = goals.goals(shown.record)
     rows = [
         [
-            escape(goal.asked[:1].upper() + goal.asked[1:]),
+            escape(_sentence(goal.asked)),
             escape(goal.measured),
             SIGNS.get(goal.state, f"○ {goal.state}"),
         ]

@@ -22,6 +22,7 @@ WRITER, WRITER_PORT = "writer", "writer-port"
 SHAPES = tuple(shape.id for shape in FOUR)
 WRITE_SHAPES = tuple(shape.id for shape in WRITES)
 HEAD = ("Shape", "Time, µs", "TB/s", "Of reading alone", "Against the rung below", "Registers", "Local bytes")
+WRITER_HEAD = ("Shape", "Time, µs", "TB/s", "Of a copy", "Against vLLM's, ported", "Registers", "Local bytes")
 
 
 def project_rung(rung: str) -> list[str]:
@@ -54,7 +55,10 @@ def rung_lines(record: Record, fresh: Mapping[str, bool], rung: str, below: str 
     if not found:
         return ["", f"○ **Not yet measured.** There is no benchmark record of it. {MAKE_IT}", "{ .pw-hint }", ""]
     table = [_line([_name(cell), *_measured(cell, row, below)]) for cell, row in found]
-    return ["", *_where(record, fresh, rung), "", *_table(HEAD, table), "", *_refused(found), "", _in_words(found), ""]
+    # A rung only reads the cache; what the writer reads it also writes, so its limit is another.
+    head, limit = (WRITER_HEAD, "a copy") if rung == WRITER else (HEAD, "reading alone")
+    words = _in_words(found, limit)
+    return ["", *_where(record, fresh, rung), "", *_table(head, table), "", *_refused(found), "", words, ""]
 
 
 def ladder_lines(record: Record, fresh: Mapping[str, bool], rungs: Mapping[str, str]) -> list[str]:
@@ -119,13 +123,13 @@ def _refused(found: Sequence[tuple[Cell, Row]]) -> list[str]:
     return [f"* {plain(cell.name)}, {plain(row.state)}: {plain(row.reason)}" for cell, row in rows]
 
 
-def _in_words(found: Sequence[tuple[Cell, Row]]) -> str:
+def _in_words(found: Sequence[tuple[Cell, Row]], limit: str) -> str:
     """What the rows say of a rung: where it is nearest to the limit, where furthest, and whether registers spill."""
     shares = sorted((row.share, _name(cell)) for cell, row in found if row.share is not None)
     said = []
     if len(shares) > 1:
         (least, far), (most, near) = shares[0], shares[-1]
-        said.append(f"Nearest to reading alone: {near}, {_share(most)}. Furthest from it: {far}, {_share(least)}.")
+        said.append(f"Nearest to {limit}: {near}, {_share(most)}. Furthest from it: {far}, {_share(least)}.")
     spilt = [row.local_bytes for _, row in found if row.local_bytes is not None]
     if spilt:
         said.append(
