@@ -48,6 +48,15 @@ def events(page: Page) -> list[dict[str, Any]]:
     return list(json.loads(text)["log"]) if text else []
 
 
+def seen_by(page: Page, rows: list[dict[str, Any]]) -> None:
+    """Wait until a tab can read what another has written: each has its own process, and is told a little later."""
+    page.wait_for_function(
+        "([key, ids]) => ids === JSON.stringify(JSON.parse(localStorage[key]).log.map((event) => event.id))",
+        arg=[LOG, json.dumps([row["id"] for row in rows], separators=(",", ":"))],
+        polling=20,
+    )
+
+
 def export_of(rows: list[dict[str, Any]]) -> bytes:
     return json.dumps({"schema": 1, "kind": LOG, "log": rows}).encode()
 
@@ -133,6 +142,7 @@ def test_a_sleeping_tab_does_not_undo_a_reset(open_page: OpenPage, address: str,
     other.evaluate("text => PagewalkDrill.keep.bring(text)", export_of([theirs]).decode())
     kept = events(other)
     assert len(kept) == 2
+    seen_by(first, kept)
     if wakes:
         first.evaluate(wakes)
         assert first.evaluate("PagewalkDrill.keep.events().length") == 2
@@ -156,5 +166,6 @@ def test_a_sleeping_tab_keeps_its_answers_where_nothing_was_reset(open_page: Ope
     theirs = review("b" * 32, "recall/why-blocks", 1000)
     # As a tab does that had read the log before the answer came.
     other.evaluate("([key, text]) => window.localStorage.setItem(key, text)", [LOG, export_of([theirs]).decode()])
+    seen_by(first, [theirs])
     first.evaluate(BACK)
     assert events(first) == [theirs, mine]
