@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 GPU_STAMP := $(VENV)/.gpu-extra
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help setup gpu-extra serve drill site browser test check format gpu-records hardware-record grid-record ladder-record bench bench-player drift bench-drift
+.PHONY: help setup gpu-extra serve drill live-lab site browser test check format gpu-records hardware-record grid-record ladder-record bench bench-player drift bench-drift
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ serve: setup  ## fetch the sources, run every step, build the site and serve it 
 drill: setup  ## be asked as in an interview, in the terminal; what was answered is kept
 	@$(BIN)/pagewalk fetch >/dev/null || echo "Questions that ask for source lines say how they come here." >&2
 	@$(BIN)/pagewalk drill
+
+live-lab: setup  ## make the live lab's environment, vLLM's CPU build: about 2.5 GB and 3 minutes, outside .venv
+	@$(BIN)/python -m walkthroughs.lab.make
 
 site: setup  ## the same, without serving: the pages are in site/
 	$(BIN)/pagewalk fetch

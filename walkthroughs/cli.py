@@ -26,6 +26,7 @@ COMMANDS = {
     "layout": ("layout", "Say where an element of the KV cache lies, and which lane loads it."),
     "sanitize": ("sanitize", "Look for races, bad accesses and bank conflicts in a kernel."),
     "bench": ("bench", "Measure the ladder and its peers on a GPU, or show the record."),
+    "lab": ("lab", "Predict the blocks of a real vLLM engine, then watch it."),
     "claims": ("claims", "Check the claims and show their verdicts."),
     "drill": ("drill", "Be asked as in an interview, and graded by running code."),
     "export": ("export", "Take it along: tours for an editor, notebooks, the site on a stick."),

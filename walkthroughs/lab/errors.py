@@ -15,7 +15,7 @@ class LabMissing(LabError):
     """The lab's environment is not here, or it is not whole."""
 
     def __init__(self, where: str, why: str) -> None:
-        super().__init__(f"the lab's environment {where} {why}: {MAKE} (about 2.3 GB, 3 minutes)")
+        super().__init__(f"the lab's environment {where} {why}: {MAKE} (about 2.5 GB, 3 minutes)")
 
 
 class TooLittleMemory(LabError):

@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -32,14 +32,14 @@ TAIL = 4000
 
 @dataclass(frozen=True)
 class Limits:
-    """What a process may take: wall-clock `seconds`, and bytes of `memory` with all that it started."""
+    """What a process may take: `seconds` that we wait for it, and bytes of `memory` with all that it started."""
 
     seconds: float = 300.0
     memory: int = 4 * GIB
 
 
 class Running:
-    """A lab process while it runs. `kin` finds all that it started; `said` is what it wrote on stderr, the end of it."""
+    """A lab process while it runs. `kin` finds all that it started; `said` is the end of what it wrote on stderr."""
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str], *, nice: int = 0) -> None:
         self.kin = Kin()
@@ -105,8 +105,8 @@ def _asked_to_end() -> Iterator[None]:
 
 def events(
     python: Path, script: Path, request: Mapping[str, Any], variables: Mapping[str, str], limits: Limits
-) -> Iterator[Event]:
-    """Run `script` on one request and give the events it writes, to `done`, which is not given.
+) -> Generator[Event, None, None]:
+    """Run `script` on one request and give the events it writes, after `started`, to `done`, which is not given.
 
     Raises EngineFailed for an error that it tells of, EngineDied, TookTooLong, TookTooMuch. Whatever happens, and also
     when the iterator is closed before its end, no process is left.
@@ -116,38 +116,41 @@ def events(
         with contextlib.suppress(BrokenPipeError):
             child.process.stdin.write(json.dumps(request).encode() + b"\n")
             child.process.stdin.flush()
-        doing = "vLLM was being imported"
-        for event in _told(child, limits, lambda: doing):
+        yield {"event": "started"}
+        for event in _told(child, limits):
             if event["event"] == "error":
                 raise EngineFailed(str(event["kind"]), str(event["message"]))
-            doing = f"it said {event['event']!r} last"
             yield event
 
 
-def _told(child: Running, limits: Limits, doing: Any) -> Iterator[Event]:
+def _told(child: Running, limits: Limits) -> Iterator[Event]:
     """The events before `done`; watches time and memory while it waits for the next one."""
     lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     assert child.process.stdout is not None
     threading.Thread(target=_read, args=(child.process.stdout, lines), daemon=True).start()
-    end = time.monotonic() + limits.seconds
-    looked = 0.0
+    waited = looked = 0.0
+    doing = "it was starting"
     while True:
-        if time.monotonic() - looked > TICK:
-            looked = time.monotonic()
+        since = time.monotonic()
+        if since - looked > TICK:
+            looked = since
             _, held = child.kin.held()
             if held > limits.memory:
                 raise TookTooMuch(held, limits.memory)
-        if time.monotonic() > end:
-            raise TookTooLong(limits.seconds, doing())
+        if waited > limits.seconds:
+            raise TookTooLong(limits.seconds, doing)
         try:
             line = lines.get(timeout=TICK)
         except queue.Empty:
             continue
+        finally:
+            waited += time.monotonic() - since
         event = _event(line)
         if event is None:  # the end, or a line that the process's own end cut in two
             raise EngineDied(child.process.wait(), child.said)
         if event["event"] == "done":
             return
+        doing = f"it had said {event['event']!r} last"
         yield event
 
 

@@ -59,7 +59,8 @@ class Scenario:
         most = self.num_blocks - NULL_BLOCKS
         sizes = [layout.blocks_for(len(ask.prompt) + ask.generate - 1, self.block_size) for ask in self.requests]
         if not sizes or max(sizes) > most:
-            raise ArgumentError("num_blocks", self.num_blocks, f"must hold the largest request alone: {max(sizes, default=0)} blocks and the null block")  # fmt: skip
+            must = f"must hold the largest request alone: {max(sizes, default=0)} blocks and the null block"
+            raise ArgumentError("num_blocks", self.num_blocks, must)
         if self.sharing and sum(sizes) > most:
             raise ArgumentError("num_blocks", self.num_blocks, f"must be above {sum(sizes)}, or sharing must be off")
         if len({ask.name for ask in self.requests}) < len(self.requests):
@@ -82,7 +83,9 @@ def tokens(seed: str, count: int) -> tuple[int, ...]:
 def _growing(block_size: int, prompt: int, generate: int, num_blocks: int, moments: tuple[int, ...]) -> Scenario:
     name = f"growing-{block_size}"
     ask = Ask("a", tokens(name, prompt), generate)
-    return Scenario(name, f"One sequence grows, blocks of {block_size}", block_size, num_blocks, (ask,), moments=moments)
+    return Scenario(
+        name, f"One sequence grows, blocks of {block_size}", block_size, num_blocks, (ask,), moments=moments
+    )
 
 
 def _several(

@@ -1,0 +1,106 @@
+"""What a reader sees of `pagewalk lab run`: questions before each scenario, the chart while it runs, the verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Iterator, Sequence
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from walkthroughs.lab.chart import LEGEND, chart
+from walkthroughs.lab.predict import Moment, predict
+from walkthroughs.lab.scenarios import Scenario
+from walkthroughs.lab.watch import Result, Seen
+
+Step = tuple[Result, Seen] | None
+Steps = Iterator[Step]
+SHOWN = 5
+"""The most mismatches of a scenario that are printed; `--json` has all of them."""
+
+
+class Sitting:
+    """What a reader sees of a run: questions before each scenario, the chart while it runs, the verdict after it."""
+
+    def __init__(self, screen: Console, asks: bool, pace: float, *, quiet: bool = False) -> None:
+        self.screen, self.asks, self.pace, self.quiet = screen, asks, pace, quiet
+        self.results: list[Result] = []
+        self.asked = self.right = 0
+
+    def run(self, chosen: Sequence[Scenario], steps: Steps) -> None:
+        """Take the steps scenario by scenario; those of the next one wait until the reader has answered."""
+        following = next(steps)  # the engine's process runs; it loads while the reader thinks
+        for scenario in chosen:
+            self._open(scenario, predict(scenario))
+            following = self._follow(scenario, following or next(steps, None), steps)
+            self._close(self.results[-1])
+
+    def _open(self, scenario: Scenario, moments: Sequence[Moment]) -> None:
+        if self.quiet:
+            return
+        say = functools.partial(self.screen.print, markup=False, soft_wrap=True)
+        say()
+        say(scenario.title, style="bold")
+        for ask in scenario.requests:
+            say(f"  {ask.name}: {len(ask.prompt)} tokens in the prompt, generates {ask.generate}, "
+                f"comes before step {ask.arrives}")  # fmt: skip
+        usable = scenario.num_blocks - 1
+        say(f"  {usable} blocks of {scenario.block_size} tokens; prefix caching {'on' if scenario.sharing else 'off'}",
+            style="dim")  # fmt: skip
+        if self.asks:
+            for step in scenario.moments:
+                self._ask(step, moments[step - 1].used)
+
+    def _ask(self, step: int, truth: int) -> None:
+        self.asked += 1
+        answer = click.prompt(f"  Blocks in use after step {step}?", default="", show_default=False).strip()
+        right = answer.isdecimal() and int(answer) == truth
+        self.right += right
+        self.screen.print("    noted" if answer else "    left open", style="dim")
+
+    def _follow(self, scenario: Scenario, first: Step, steps: Steps) -> Step:
+        """Show one scenario's steps; return the first step of the next one, if it was read."""
+        result = Result(scenario, predict(scenario))
+        current = first
+        live = Live(console=self.screen, auto_refresh=False) if self.screen.is_terminal and not self.quiet else None
+        with live or contextlib.nullcontext():
+            while current is not None and current[0].scenario.id == scenario.id:
+                result = current[0]
+                if live:
+                    live.update(Text("\n".join(self.drawn(result))), refresh=True)
+                    time.sleep(self.pace)
+                current = next(steps, None)
+        self.results.append(result)
+        if live is None and not self.quiet:
+            self.screen.print("\n".join(self.drawn(result)), markup=False)
+        return current
+
+    def drawn(self, result: Result) -> list[str]:
+        """The chart of a result as it is now."""
+        kinds = [[event.kind for event in moment.events] for moment in result.predicted]
+        width = min(self.screen.width, 100)
+        lines = chart([m.used for m in result.predicted], [s.used for s in result.seen], kinds, width=width)
+        return [f"blocks in use: {'─'} predicted, {'●'} observed", *lines, LEGEND]
+
+    def _close(self, result: Result) -> None:
+        if self.quiet:
+            return
+        for step in result.scenario.moments if self.asks else ():
+            self.screen.print(f"  after step {step}: {self._why(result, step)}", markup=False, soft_wrap=True)
+        for mismatch in result.mismatches[:SHOWN]:
+            self.screen.print(f"  MISMATCH {mismatch}", style="bold red", markup=False, soft_wrap=True)
+        verdict = "as predicted" if result.status == "passed" else f"{len(result.mismatches)} mismatches"
+        style = "green" if result.status == "passed" else "bold red"
+        self.screen.print(f"  {len(result.seen)} steps, {verdict}", style=style)
+
+    def _why(self, result: Result, step: int) -> str:
+        """The blocks in use at a moment, with the sum they come from."""
+        moment = result.predicted[step - 1]
+        parts = [f"{row.name} {row.blocks}" for row in moment.rows if row.blocks]
+        held = sum(row.blocks for row in moment.rows)
+        shared = f", of which {held - moment.used} counted twice" if held > moment.used else ""
+        return f"{moment.used} in use ({', '.join(parts) or 'nobody holds any'}{shared})"
