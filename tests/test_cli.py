@@ -36,11 +36,11 @@ def test_each_command_has_help_that_begins_as_the_list_says(run_cli: RunCli, com
     assert done.returncode == 0
     text = " ".join(done.stdout.split())
     assert COMMANDS[command][1].removesuffix(".") in text
-    assert "--json" in text or command in ("drill", "export", "site")
+    assert "--json" in text or command in ("drill", "export", "lab", "site")
 
 
 DRILL = ("due", "export", "import", "interview", "list", "reset", "show", "stats", "suspend", "unsuspend")
-GROUPS = ["export notebook", "export site", "export tour", "site build", "site serve"]
+GROUPS = ["export notebook", "export site", "export tour", "lab list", "lab run", "site build", "site serve"]
 
 
 @pytest.mark.parametrize("command", [*GROUPS, *(f"drill {name}" for name in DRILL)])

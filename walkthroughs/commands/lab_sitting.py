@@ -93,7 +93,7 @@ class Sitting:
             self.screen.print(f"  after step {step}: {self._why(result, step)}", markup=False, soft_wrap=True)
         for mismatch in result.mismatches[:SHOWN]:
             self.screen.print(f"  MISMATCH {mismatch}", style="bold red", markup=False, soft_wrap=True)
-        verdict = "as predicted" if result.status == "passed" else f"{len(result.mismatches)} mismatches"
+        verdict = "as predicted" if result.status == "passed" else f"mismatches: {len(result.mismatches)}"
         style = "green" if result.status == "passed" else "bold red"
         self.screen.print(f"  {len(result.seen)} steps, {verdict}", style=style)
 
