@@ -40,7 +40,16 @@ def test_each_command_has_help_that_begins_as_the_list_says(run_cli: RunCli, com
 
 
 DRILL = ("due", "export", "import", "interview", "list", "reset", "show", "stats", "suspend", "unsuspend")
-GROUPS = ["export notebook", "export site", "export tour", "lab list", "lab run", "site build", "site serve"]
+GROUPS = [
+    "export notebook",
+    "export site",
+    "export tour",
+    "lab list",
+    "lab run",
+    "lab serve",
+    "site build",
+    "site serve",
+]
 
 
 @pytest.mark.parametrize("command", [*GROUPS, *(f"drill {name}" for name in DRILL)])

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from walkthroughs.lab.watch import About, Result
 
 P = ParamSpec("P")
-ELSEWHERE: dict[str, str] = {}
+ELSEWHERE = {"serve": "lab_serve"}
 
 
 class LabGroup(click.Group):
