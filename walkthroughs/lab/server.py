@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -181,8 +181,10 @@ class Server:
         started = time.monotonic()
         begun.start()
         while begun.is_alive() or any(stream.is_alive() for stream in streams):
-            states = [stream.state() for stream in streams]
+            before = [stream.state() for stream in streams]
             scrape = self.scrape()
+            # What was received before is a lower bound of what was counted; what was sent must be known from after.
+            states = [replace(state, sent=stream.sent) for state, stream in zip(before, streams, strict=True)]
             generated = scrape.generated - start.generated
             if len(streams) == 1:
                 low = high = exact(states[0].prompt, states[0].generate, generated, BLOCK_SIZE)
