@@ -10,6 +10,7 @@ import contextlib
 import http.client
 import json
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -27,6 +28,7 @@ from walkthroughs.lab.scenarios import Ask, tokens
 HOST = "127.0.0.1"
 GUARD = Path(__file__).with_name("guard.py")
 NICE = 10
+PATIENCE = 3.0
 NUM_BLOCKS, BLOCK_SIZE, MAX_LEN = 65, 32, 512
 
 
@@ -157,18 +159,19 @@ class Server:
         try:
             status, text = get(self.port, "/metrics")
         except (OSError, http.client.HTTPException) as error:
-            self.check()
+            self.check(PATIENCE)
             raise EngineFailed(type(error).__name__, f"/metrics does not answer ({error})") from error
         if status != http.client.OK:
             raise EngineFailed("HTTP", f"/metrics answers {status}")
         return read(text, self.num_blocks)
 
-    def check(self) -> None:
-        """Raise EngineDied or TookTooMuch where the server has ended or holds too much memory."""
-        with contextlib.suppress(TimeoutError):
-            code = self.child.process.poll()
-            if code is not None:
-                raise EngineDied(code, self.child.said)
+    def check(self, patience: float = 0.0) -> None:
+        """Raise EngineDied or TookTooMuch where the server has ended or holds too much memory.
+
+        `patience`: seconds to wait for its end, where there is a sign of it already.
+        """
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            raise EngineDied(self.child.process.wait(patience), self.child.said)
         _, held = self.child.kin.held()
         if held > self.limits.memory:
             raise TookTooMuch(held, self.limits.memory)
@@ -196,7 +199,7 @@ class Server:
                 raise TookTooLong(self.limits.seconds, f"{phase.id} ran")
         for stream in streams:
             if stream.problem:
-                self.check()
+                self.check(PATIENCE)
                 raise EngineFailed(f"request {stream.ask.name}", stream.problem)
         end = self.scrape()
         outcome.hits, outcome.left = end.hits - start.hits, end.used
