@@ -178,5 +178,5 @@ def test_a_walkthroughs_prose_may_show_a_rung_and_a_drawing_and_nothing_else(sam
 
     assert "measured" in prose("::: rung ring").get_text().lower()
     assert prose("::: svg block-table What it shows").select_one("figure.pw-drawing svg")
-    with pytest.raises(BadDirective, match="only svg and rung and rungs and written may stand"):
+    with pytest.raises(BadDirective, match="only svg and rung and rungs and written and lab may stand"):
         prose("::: claims")

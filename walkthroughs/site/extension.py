@@ -21,6 +21,7 @@ from . import (
     glossary,
     grid_page,
     history,
+    lab_page,
     ladder_page,
     layout_page,
     machine_page,
@@ -45,7 +46,7 @@ def _walkthrough(at: Directive, data: SiteData, stash: render.Stash) -> list[str
 
 
 def _in_prose(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
-    """What the prose of a walkthrough may show: a drawing, and what the ladder's rungs measured."""
+    """What the prose of a walkthrough may show: a drawing, the ladder's rungs, and what a live engine did."""
     if at.name not in IN_PROSE:
         raise BadDirective(at.line, f"only {' and '.join(IN_PROSE)} may stand in a walkthrough's prose")
     return IN_PROSE[at.name](at, data, stash)
@@ -53,6 +54,10 @@ def _in_prose(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
 
 def _rung(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
     return ladder_page.project_rung(at.argument())
+
+
+def _lab(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return lab_page.project_lab(at.argument(), stash)
 
 
 def _rungs(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
@@ -169,7 +174,7 @@ def _layout(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
     return layout_page.lines(stash)
 
 
-IN_PROSE: Mapping[str, Handler] = {"svg": _svg, "rung": _rung, "rungs": _rungs, "written": _written}
+IN_PROSE: Mapping[str, Handler] = {"svg": _svg, "rung": _rung, "rungs": _rungs, "written": _written, "lab": _lab}
 HANDLERS: Mapping[str, Handler] = {
     "walkthrough": _walkthrough,
     "walkthroughs": _walkthroughs,
@@ -200,6 +205,7 @@ HANDLERS: Mapping[str, Handler] = {
     "rungs": _rungs,
     "written": _written,
     "bench": _bench,
+    "lab": _lab,
 }
 
 
