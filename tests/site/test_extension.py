@@ -71,6 +71,7 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
             "::: rung ring",
             "::: rungs",
             "::: written ring",
+            "::: lab shared-32",
             "::: bench goals",
             "::: layout",
         ]
@@ -97,6 +98,7 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
         "rung",
         "rungs",
         "written",
+        "lab",
         "bench",
         "drill",
         "drills",

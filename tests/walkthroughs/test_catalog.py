@@ -23,7 +23,7 @@ each_step = pytest.mark.parametrize("step", STEPS, ids=lambda step: step.id)
 SIM = Backend("sim")
 LEAST = {
     "paged-reference": 6, "vllm-classic": 27, "vllm-writers": 7, "vllm-live": 22, "tiny-vllm": 18, "block-lifetime": 9,
-    "findings": 7, "ladder": 10,
+    "findings": 7, "ladder": 10, "live-engine": 8,
 }  # fmt: skip
 # Concepts that a step shows on the left only: the kernels have nothing of the kind.
 LEFT_ONLY = {
@@ -46,6 +46,16 @@ LEFT_ONLY = {
     "block-lifetime/empty-pool": {"block-pool", "block-table-growth"},
     "block-lifetime/in-use": {"block-pool", "block-table-growth"},
     "block-lifetime/fragmentation": {"fragmentation"},
+    "live-engine/newest-token": {"block-table-growth"},
+    "live-engine/edges": {"block-table-growth", "block-pool"},
+    "live-engine/large-blocks": {"block-table-growth"},
+    "live-engine/several": {"block-pool", "block-table-growth"},
+    "live-engine/shared": {"prefix-sharing", "block-pool"},
+    "live-engine/whole-blocks": {"prefix-sharing"},
+    "live-engine/found-again": {"block-pool", "prefix-sharing"},
+    "live-engine/waiting": {"block-pool"},
+    "live-engine/preempted": {"block-pool", "block-table-growth"},
+    "live-engine/freed": {"block-pool"},
 }
 # Regions that no step reads as such: a reader reaches them through the inner ones, or sees them around.
 NOT_READ = {"key-loop", "reshape-and-cache", "v1-launcher", "v2-launcher", "reshape-and-cache-flash"}
