@@ -27,7 +27,7 @@ Everything so far ran in our own code. Does a real engine do the same? Here vLLM
 one step at a time, and after each step its block tables were written down. A step computes the prompts that came in
 and one token of every request that runs.
 
-Before you read a chart, say a number: how many blocks are in use after step 1, after step 30, at the end? The line is
+Before you read a chart, say a number: how many blocks are in use at first, half way, at the end? The line is
 our prediction, made by the pool on the left. The points are what vLLM held.
 
 The chart stands on a record. With `make live-lab` and `pagewalk lab run` you watch it yourself, and are asked first.
@@ -58,6 +58,12 @@ class Lab:
         """The tokens of a request that have a key and a value in its longest table that was seen after a step."""
         ask = next(ask for ask in self.scenario.requests if ask.name == name)
         return min(len(ask.prompt) + ask.generate - 1, len(self.kept.tables[name]) * self.scenario.block_size)
+
+    def common(self, one: str, other: str) -> int:
+        """How many tokens in front two prompts have in common."""
+        prompts = {ask.name: ask.prompt for ask in self.scenario.requests}
+        pairs = zip(prompts[one], prompts[other], strict=False)
+        return next((n for n, (left, right) in enumerate(pairs) if left != right), 0)
 
     def alike(self, one: str, other: str) -> int:
         """How many blocks in front two of vLLM's tables have in common, the same physical ones."""
@@ -116,6 +122,8 @@ def step_newest_token(bench: Workbench) -> None:
     seen = lab("growing-32")
     same_counts(bench, seen)
     held = list(seen.kept.used[:-1])
+    prompt = len(seen.scenario.requests[0].prompt)
+    bench.check("tokens after three are generated, and those that lie in blocks", [prompt + 3, prompt + 2], [33, 32])
     bench.check("by the formula", held, [blocks_for(30 + g - 1, 32) for g in range(1, 100)])
     wrong = [g for g, used in enumerate(held, 1) if blocks_for(30 + g, 32) != used]
     bench.check("steps after which the short formula is wrong", wrong, [3, 35, 67, 99])
@@ -139,6 +147,9 @@ def step_edges(bench: Workbench) -> None:
     blocks = seen.kept.blocks["a"]
     grew = [step for step in range(2, len(blocks) + 1) if blocks[step - 1] > blocks[step - 2]]
     bench.check("steps at which vLLM took a block", grew, [4, 36, 68])
+    token = len(seen.scenario.requests[0].prompt) + grew[0] - 1
+    bench.check("last two tokens of the first block, and the next", [token - 2, token - 1, token], [31, 32, 33])
+    bench.check("steps that generate that token and write its key", [token - 30, grew[0]], [3, 4])
     edges = [m.step for m in seen.predicted for event in m.events if event.kind == "edge"]
     bench.check("edges of our own table", edges, [*grew, 100])
     read(bench, seen, "a")
@@ -147,8 +158,7 @@ def step_edges(bench: Workbench) -> None:
 @WALKTHROUGH.step("large-blocks", title="Larger blocks, fewer edges", reads=("block-table-growth", "gather-lookup"))
 def step_large_blocks(bench: Workbench) -> None:
     """
-    On a CPU vLLM uses blocks of 128 tokens unless told otherwise. A prompt of 100 tokens that grows by 60 crosses one
-    edge, in step 30.
+    The same with blocks of 128 tokens. A prompt of 100 tokens that grows by 60 crosses one edge, in step 30.
 
     The price stands at the other end. After step 30 the second block holds one token of 128. The rest of it is taken
     and empty, and nobody else can have it.
@@ -157,6 +167,8 @@ def step_large_blocks(bench: Workbench) -> None:
     """
     seen = lab("growing-128")
     same_counts(bench, seen)
+    ask = seen.scenario.requests[0]
+    bench.check("tokens of the prompt, and those generated", [len(ask.prompt), ask.generate], [100, 60])
     crossed = next(step for step, used in enumerate(seen.kept.used, 1) if used == 2)
     bench.check("step with the second block", crossed, 128 - 100 + 2)
     bench.check("tokens in two blocks then", 100 + crossed - 1, 129)
@@ -176,6 +188,7 @@ def step_several(bench: Workbench) -> None:
     """
     seen = lab("several-32")
     same_counts(bench, seen)
+    bench.check("requests", len(seen.kept.tables), 6)
     total = [sum(column) for column in zip(*seen.kept.blocks.values(), strict=True)]
     bench.check("sum over vLLM's tables", total, list(seen.kept.used))
     first = {name: next(count for count in seen.kept.blocks[name] if count) for name in ("c", "d")}
@@ -187,7 +200,7 @@ def step_several(bench: Workbench) -> None:
 def step_shared(bench: Workbench) -> None:
     """
     Two requests begin with the same 100 tokens, and arrive together. vLLM knows a block by the tokens in it and
-    before it. It looks for such a block before it takes a new one.
+    before it [L1-08]. It looks for such a block before it takes a new one.
 
     After step 1 the two tables hold 8 blocks between them, and the pool says 5. Three of them stand in both tables.
     Not copies: the same three numbers.
@@ -196,6 +209,7 @@ def step_shared(bench: Workbench) -> None:
     """
     seen = lab("shared-32")
     same_counts(bench, seen)
+    bench.check("tokens that the prompts of a and b have in common", seen.common("a", "b"), 100)
     both = seen.kept.blocks["a"][0] + seen.kept.blocks["b"][0]
     bench.check("blocks in both tables after step 1, and in use", [both, seen.kept.used[0]], [8, 5])
     bench.check("physical blocks that a and b have in common", seen.alike("a", "b"), 3)
@@ -219,6 +233,7 @@ def step_whole_blocks(bench: Workbench) -> None:
     same_counts(bench, large)
     bench.check("found of 100 tokens, blocks of 32", small.alike("a", "c") * 32, 100 // 32 * 32)
     bench.check("found of 300 tokens, blocks of 128", large.alike("a", "b") * 128, 300 // 128 * 128)
+    bench.check("computed again, of those 300", large.common("a", "b") - large.alike("a", "b") * 128, 44)
     hits = {row.name: row.hit for row in large.predicted[-1].rows}
     bench.check("hits of our own tables", [hits["b"], hits["c"]], [256, 256])
     read(bench, large, "c")
@@ -230,10 +245,10 @@ def step_whole_blocks(bench: Workbench) -> None:
 def step_found_again(bench: Workbench) -> None:
     """
     The last request with that prefix comes after all the others are done. Nothing is in use at that moment. Does it
-    have to compute the 100 tokens again?
+    have to compute the prefix again?
 
     No. A block that was let go keeps what is in it until somebody takes it for something else. vLLM remembers the
-    tokens of free blocks, too. The latecomer gets the very blocks of the first one back.
+    tokens of free blocks, too [live-engine/found-again]. The latecomer gets the very blocks of the first one back.
 
     For the count it makes no difference. A block that is found free is taken all the same.
     """
@@ -251,8 +266,8 @@ def step_waiting(bench: Workbench) -> None:
     Twelve blocks, five requests. When does the next one come in? When its whole sequence fits into what is free, and
     when fewer than four run.
 
-    Three come in during the first steps, then a fourth. The fifth has to wait until somebody is done. While it waits
-    it holds nothing: its table is empty.
+    The first ones come in as they arrive. The last one has to wait until somebody is done. While it waits it holds
+    nothing: its table is empty.
 
     The pool is never more than full. Twelve is the end of the line.
 
@@ -260,6 +275,7 @@ def step_waiting(bench: Workbench) -> None:
     """
     seen = lab("demand-32")
     same_counts(bench, seen)
+    bench.check("requests, and the most that run at once", [len(seen.kept.tables), seen.scenario.max_seqs], [5, 4])
     bench.check("most blocks in use", max(seen.kept.used), 12)
     came = {name: next(n for n, count in enumerate(blocks, 1) if count) for name, blocks in seen.kept.blocks.items()}
     admitted = {
@@ -274,7 +290,7 @@ def step_waiting(bench: Workbench) -> None:
 )
 def step_preempted(bench: Workbench) -> None:
     """
-    All twelve blocks are in use, and a request crosses an edge. There is no block for it. What now?
+    Every block is in use, and a request crosses an edge. There is no block for it. What now?
 
     The request that came in last gives back everything, and waits at the head of the queue. Its tokens are kept, its
     keys and values are not. When it comes in again, they are computed once more, prompt and answer in one go.
@@ -299,7 +315,7 @@ def step_freed(bench: Workbench) -> None:
     A request that is done gives its blocks back in the same step in which its last token is generated. So the last
     point of every chart is 0.
 
-    That is worth a look in all eight scenarios. A block that is never given back is a leak. It would show as a line
+    That is worth a look in every scenario. A block that is never given back is a leak. It would show as a line
     that ends above 0, and some day as an engine that admits nobody.
 
     ::: lab demand-128
