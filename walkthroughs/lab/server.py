@@ -123,21 +123,24 @@ class Stream(threading.Thread):
         """Send the request and count what comes."""
         body = {"model": self.model, "prompt": list(self.ask.prompt), "max_tokens": self.ask.generate,
                 "temperature": 0, "ignore_eos": True, "stream": True, "return_token_ids": True}  # fmt: skip
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=120)
         try:
-            connection = http.client.HTTPConnection(HOST, self.port, timeout=120)
-            self.sent = True
-            connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
-            answer = connection.getresponse()
+            with contextlib.closing(connection):
+                self._receive(connection, body)
+        except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
+            self.problem = f"{type(error).__name__}: {error}"
+        if not self.problem and self.received != self.ask.generate:
+            self.problem = f"{self.received} tokens came, {self.ask.generate} were asked for"
+
+    def _receive(self, connection: http.client.HTTPConnection, body: dict[str, Any]) -> None:
+        self.sent = True
+        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        with connection.getresponse() as answer:
             if answer.status != http.client.OK:
                 self.problem = f"HTTP {answer.status}: {answer.read(300).decode('utf-8', 'replace')}"
             for line in answer:
                 if line.startswith(b"data: {"):
                     self.received += sum(len(c.get("token_ids") or ()) for c in json.loads(line[6:])["choices"])
-            connection.close()
-        except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
-            self.problem = f"{type(error).__name__}: {error}"
-        if not self.problem and self.received != self.ask.generate:
-            self.problem = f"{self.received} tokens came, {self.ask.generate} were asked for"
 
     def state(self) -> State:
         """How far it is."""
@@ -161,9 +164,13 @@ class Server:
         except (OSError, http.client.HTTPException) as error:
             self.check(PATIENCE)
             raise EngineFailed(type(error).__name__, f"/metrics does not answer ({error})") from error
-        if status != http.client.OK:
-            raise EngineFailed("HTTP", f"/metrics answers {status}")
-        return read(text, self.num_blocks)
+        try:
+            if status != http.client.OK:
+                raise LookupError(f"/metrics answers with status {status}")
+            return read(text, self.num_blocks)
+        except LookupError as error:
+            self.check(PATIENCE)  # a server that dies may leave half a page
+            raise EngineFailed("LookupError", str(error)) from error
 
     def check(self, patience: float = 0.0) -> None:
         """Raise EngineDied or TookTooMuch where the server has ended or holds too much memory.
@@ -231,8 +238,8 @@ def get(port: int, path: str, timeout: float = 30.0) -> tuple[int, str]:
     connection = http.client.HTTPConnection(HOST, port, timeout=timeout)
     try:
         connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode("utf-8", "replace")
+        with connection.getresponse() as answer:
+            return answer.status, answer.read().decode("utf-8", "replace")
     finally:
         connection.close()
 
