@@ -30,6 +30,7 @@ class Sitting:
         self.screen, self.asks, self.pace, self.quiet = screen, asks, pace, quiet
         self.results: list[Result] = []
         self.asked = self.right = 0
+        self._answers: dict[int, str] = {}
 
     def run(self, chosen: Sequence[Scenario], steps: Steps) -> None:
         """Take the steps scenario by scenario; those of the next one wait until the reader has answered."""
@@ -60,6 +61,7 @@ class Sitting:
         answer = click.prompt(f"  Blocks in use after step {step}?", default="", show_default=False).strip()
         right = answer.isdecimal() and int(answer) == truth
         self.right += right
+        self._answers[step] = "as you said" if right else f"you said {answer}" if answer else "left open"
         self.screen.print("    noted" if answer else "    left open", style="dim")
 
     def _follow(self, scenario: Scenario, first: Step, steps: Steps) -> Step:
@@ -90,7 +92,9 @@ class Sitting:
         if self.quiet:
             return
         for step in result.scenario.moments if self.asks else ():
-            self.screen.print(f"  after step {step}: {self._why(result, step)}", markup=False, soft_wrap=True)
+            self.screen.print(
+                f"  after step {step}: {self._why(result, step)}: {self._answers[step]}", markup=False, soft_wrap=True
+            )
         for mismatch in result.mismatches[:SHOWN]:
             self.screen.print(f"  MISMATCH {mismatch}", style="bold red", markup=False, soft_wrap=True)
         verdict = "as predicted" if result.status == "passed" else f"mismatches: {len(result.mismatches)}"

@@ -173,7 +173,8 @@ def test_a_reader_is_asked_before_anything_is_shown(tmp_path: Path) -> None:
         assert "●" not in (child.before or "")
         child.sendline(answer)
     child.expect("as predicted")
-    assert "after step 30: 2 in use (a 2)" in child.before
+    assert "after step 29: 1 in use (a 1): you said 7" in child.before
+    assert "after step 30: 2 in use (a 2): as you said" in child.before
     child.expect("You predicted 2 of 3 moments")
     child.expect(pexpect.EOF)
     child.close()
