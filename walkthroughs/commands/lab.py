@@ -69,7 +69,7 @@ def reports_lab_errors(command: Callable[P, None]) -> Callable[P, None]:
 
 @click.group("lab", cls=LabGroup)
 def lab_command() -> None:
-    """Predict how many KV blocks a real vLLM engine holds, then watch it.
+    """Predict the blocks of a real vLLM engine, then watch it.
 
     `make live-lab` makes the engine's environment: vLLM's CPU build, about 2.5 GB, in some 3 minutes.
     """
