@@ -22,11 +22,12 @@ WORKBENCH = "walkthroughs/workbench.py"
 
 
 def of_step(step: Step) -> dict[str, str]:
-    """The three digests of a step: `port` (the kernel and what it imports), `step` (its checks and cases),
+    """The digests of a step: `port` (the kernel and what it imports), `step` (its checks and cases), `anchors`
 
-    `anchors` (the upstream lines it shows).
+    (the upstream lines it shows), and `seen` (the record that it reads), if it reads one.
     """
-    return {"port": _short(_port(step.port)), "step": _short(_step(step)), "anchors": _short(_anchors(step))}
+    three = {"port": _short(_port(step.port)), "step": _short(_step(step)), "anchors": _short(_anchors(step))}
+    return {**three, "seen": _short([(ROOT / step.seen).read_text("utf-8")])} if step.seen else three
 
 
 def of_files(paths: Iterable[str], extra: str = "") -> str:

@@ -36,6 +36,7 @@ class Step:
 
     `reads`: concept ids, the lines that this step shows. `source`: where the left pane comes from, a pinned
     source (`vllm@0.24.0`) or a file of ours (`kernels/reference.py`). `port`: the file that runs, on the right.
+    `seen`: a committed record that it reads, such as the live lab's, relative to the repository; "" for none.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Step:
     source: str
     port: str
     run: StepFunction
+    seen: str = ""
 
     @property
     def walkthrough(self) -> str:
@@ -63,13 +65,18 @@ class Step:
 
 @dataclass
 class Walkthrough:
-    """An ordered list of steps with a title and an introduction (Markdown)."""
+    """An ordered list of steps with a title and an introduction (Markdown).
+
+    `seen`: the record that its steps read. What they show happened on the machine that made it, so their committed
+    records may be of that machine too, and need no GPU.
+    """
 
     id: str
     title: str
     intro: str
     source: str
     port: str
+    seen: str = ""
     steps: list[Step] = field(default_factory=list)
 
     def step(
@@ -78,7 +85,8 @@ class Walkthrough:
         """Register the decorated function as the next step; source and port default to the walkthrough's."""
 
         def register(run: StepFunction) -> StepFunction:
-            self.steps.append(Step(f"{self.id}/{slug}", title, reads, source or self.source, port or self.port, run))
+            panes = (source or self.source, port or self.port)
+            self.steps.append(Step(f"{self.id}/{slug}", title, reads, *panes, run, self.seen))
             return run
 
         return register

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from walkthroughs.evidence import Check, Evidence, Measurement
+from walkthroughs.lab import record as lab_record
 from walkthroughs.site.errors import StepNotProven
-from walkthroughs.site.proof import number, prove
+from walkthroughs.site.proof import number, prove, seen_badge
 
 
 def record(backend: str = "cuda", status: str = "passed", **changes: Any) -> Evidence:
@@ -66,6 +69,32 @@ def test_without_a_record_or_a_reason_it_still_says_that_no_gpu_has_run_it() -> 
 
 def test_a_run_on_this_machines_gpu_is_a_gpu_badge() -> None:
     assert [kind for kind, _ in badges(None, False, record(device="NVIDIA L4"), None)] == ["gpu"]
+
+
+def test_a_committed_record_of_the_simt_machine_counts_until_a_gpu_here_has_run_the_step() -> None:
+    assert [kind for kind, _ in badges(SIM, True, None, None)] == ["sim"]
+    assert [kind for kind, _ in badges(SIM, True, SIM, None)] == ["sim"]
+    assert [kind for kind, _ in badges(SIM, True, record(device="NVIDIA L4"), None)] == ["gpu"]
+    assert badges(GPU, True, record(device="NVIDIA L4"), None)[0][1].startswith("NVIDIA H200")
+
+
+def test_what_another_machine_saw_has_a_badge_of_its_own(tmp_path: Path) -> None:
+    assert seen_badge("") == ()
+    (badge,) = seen_badge("walkthroughs/lab/record.json")
+    assert badge.kind == "cpu"
+    assert badge.text.startswith("seen on a CPU, vLLM 0.32.0, torch 2.13.0")
+    made = lab_record.load()
+    assert made is not None
+    for change, kind, said in (
+        ({"device": "NVIDIA H200"}, "gpu", "seen on NVIDIA H200, vLLM"),
+        ({"digest": "0"}, "stale", "stale: the lab has changed"),
+    ):
+        lab_record.write(replace(made, **change), tmp_path / "record.json")
+        (badge,) = seen_badge(str(tmp_path / "record.json"))
+        assert badge.kind == kind
+        assert badge.text.startswith(said)
+    (badge,) = seen_badge(str(tmp_path / "none.json"))
+    assert badge.kind == "pending"
 
 
 def test_no_evidence_at_all_stops_the_build_and_says_what_to_run() -> None:

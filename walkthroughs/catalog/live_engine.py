@@ -34,6 +34,7 @@ The chart stands on a record. With `make live-lab` and `pagewalk lab run` you wa
 """,
     source="kernels/block_pool.py",
     port="kernels/gather.py",
+    seen="walkthroughs/lab/record.json",
 )
 HEAD_SIZE = 4
 ROUNDING = 1e-12

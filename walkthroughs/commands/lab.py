@@ -131,6 +131,7 @@ def run_command(
     from walkthroughs.lab.process import Limits
     from walkthroughs.lab.record import RECORD, made, write
     from walkthroughs.lab.scenarios import scenarios
+    from walkthroughs.lab.steps import write_steps
     from walkthroughs.lab.watch import About, grouped, watch
 
     known = scenarios()
@@ -156,10 +157,12 @@ def run_command(
     notice(f"{counted} steps, {wrong} mismatches, {took:.0f} s; {about.device}, vLLM {about.versions.get('vllm', '?')}")
     if sitting.asked:
         notice(f"You predicted {sitting.right} of {sitting.asked} moments.")
+    failed: list[str] = []
     if record:
         write(made(results, about, runner.now(), took))
-        notice(f"wrote {RECORD.name}")
-    if any(result.status != "passed" for result in results):
+        failed = write_steps()
+        notice("\n".join(failed) or f"wrote {RECORD.name} and the records of the steps that read it")
+    if failed or any(result.status != "passed" for result in results):
         raise SystemExit(1)
 
 

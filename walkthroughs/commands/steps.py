@@ -38,7 +38,7 @@ COLOURS = {"passed": "green", "failed": "red", "error": "red", "stale": "yellow"
 
 
 def record_state(step: Step, records: dict[str, Evidence]) -> tuple[str, str]:
-    """Return the status of a step's committed GPU record, and a few words on it."""
+    """Return the status of a step's committed record, a GPU's as a rule, and a few words on it."""
     from walkthroughs.evidence import fresh
 
     record = records.get(step.id)

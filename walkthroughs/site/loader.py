@@ -98,7 +98,7 @@ class ProjectData:
             prose=step.prose,
             reads=step.reads,
             panes=code.panes([left], code.own_figures(digest.port_files(step.port), step.reads, step.slug)),
-            badges=shown.badges,
+            badges=(*proof.seen_badge(step.seen), *shown.badges),
             rows=shown.rows,
             rows_from=shown.rows_from,
             record=shown.record,

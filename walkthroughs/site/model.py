@@ -13,7 +13,7 @@ from annotate.history import Cell
 if TYPE_CHECKING:
     from .drill_view import DrillKind
 
-BadgeKind = Literal["gpu", "sim", "stale", "pending"]
+BadgeKind = Literal["gpu", "sim", "cpu", "stale", "pending"]
 Verdict = Literal["passed", "failed", "stale", "measured"]
 ClaimKind = Literal["holds", "holds-if", "wrong", "open", "unavailable", "failed"]
 

@@ -1,7 +1,8 @@
 """What proves a step, for its page: the badges, the table's rows, and the facts of the record.
 
 A GPU record that matches the code counts first, then a run on this machine, then a record that has gone stale; a step
-with none of them, or with a failed one, stops the build.
+with none of them, or with a failed one, stops the build. Where the steps read a record of something else, such as a
+real engine, a badge of its own says where that was seen.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from walkthroughs.digest import ROOT
 from walkthroughs.evidence import Evidence
+from walkthroughs.lab import record as lab_record
 
 from .errors import StepNotProven
 from .model import Badge, Row
@@ -42,8 +45,9 @@ def prove(
 ) -> Proof:
     """Choose the evidence and the badges; raises `StepNotProven`.
 
-    `committed` is the GPU record kept with the pages and `fresh` whether it still matches the code; `local` a passing
-    and matching run on this machine; `pending` the reason and date why there is no GPU record.
+    `committed` is the record kept with the pages, a GPU's unless the steps read what another machine saw, and `fresh`
+    whether it still matches the code; `local` a passing and matching run on this machine; `pending` the reason and date
+    why there is no GPU record.
     """
     for record in (committed if fresh else None, local):
         if record is not None and record.status != "passed":
@@ -51,19 +55,36 @@ def prove(
             raise StepNotProven(
                 step, f"the run on {record.device} {record.status} ({problem})", RUN_IT.format(step=step)
             )
-    if committed is not None and fresh:
+    if committed is not None and fresh and (_on_gpu(committed) or not _on_gpu(local)):
         return _shown(committed, (_badge(committed),))
-    if committed is not None:
+    if committed is not None and not fresh:
         stale = Badge("stale", f"stale: the code has changed since the run on {committed.device}, {_day(committed)}")
         if local is None:
             return _shown(committed, (stale,), stale=True)
         return _shown(local, (stale, _badge(local)))
     if local is None:
         raise StepNotProven(step, "it has no record and was not run on this machine", RUN_IT.format(step=step))
-    if local.backend == "cuda":
+    if _on_gpu(local):
         return _shown(local, (_badge(local),))
     why = f": {pending['reason']}" if pending and pending.get("reason") else ""
     return _shown(local, (Badge("pending", f"not yet validated on a GPU{why}"), _badge(local)))
+
+
+def seen_badge(seen: str) -> tuple[Badge, ...]:
+    """Where that was seen which the steps read out of the record `seen`; nothing for steps that read none."""
+    if not seen:
+        return ()
+    made = lab_record.load(ROOT / seen)
+    if made is None:
+        return (Badge("pending", "not yet seen: there is no record of it"),)
+    if not lab_record.fresh(made):
+        return (Badge("stale", f"stale: the lab has changed since it was seen on {made.badge}, {made.date[:10]}"),)
+    kind, where = ("cpu", "a ") if made.device == "CPU" else ("gpu", "")
+    return (Badge(kind, f"seen on {where}{made.badge}, {made.date[:10]}"),)  # type: ignore[arg-type]
+
+
+def _on_gpu(record: Evidence | None) -> bool:
+    return record is not None and record.backend == "cuda"
 
 
 def _day(record: Evidence) -> str:
@@ -71,7 +92,7 @@ def _day(record: Evidence) -> str:
 
 
 def _badge(record: Evidence) -> Badge:
-    kind = "gpu" if record.backend == "cuda" else "sim"
+    kind = "gpu" if _on_gpu(record) else "sim"
     return Badge(kind, f"{record.device}, {_day(record)}, max error {number(record.max_error)}")  # type: ignore[arg-type]
 
 

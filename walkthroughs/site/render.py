@@ -29,7 +29,7 @@ from .player import player_html
 
 Stash = Callable[[str], str]
 
-_BADGE_ICON: Mapping[str, str] = {"gpu": "✔", "sim": "◐", "stale": "⚠", "pending": "○"}
+_BADGE_ICON: Mapping[str, str] = {"gpu": "✔", "sim": "◐", "cpu": "▣", "stale": "⚠", "pending": "○"}
 _VERDICT_ICON: Mapping[str, str] = {"passed": "✔", "failed": "✘", "stale": "⚠", "measured": "≈"}
 
 

@@ -152,6 +152,30 @@ def test_a_record_is_of_everything(engine: Any) -> None:
     assert "leave the names out" in done.stderr
 
 
+def test_a_record_is_kept_and_the_steps_that_read_it_run_on_it(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from walkthroughs.lab import record
+    from walkthroughs.lab import scenarios as table
+    from walkthroughs.lab import steps as reading
+
+    names = ("growing-32", "growing-128")
+    few = {name: scenarios()[name] for name in names}
+    monkeypatch.setattr(table, "scenarios", lambda: few)
+    kept: list[record.Record] = []
+    failed: list[str] = []
+    monkeypatch.setattr(record, "write", kept.append)
+    monkeypatch.setattr(reading, "write_steps", lambda: failed if kept else ["run before the record was there"])
+    engine({name: steps(name) for name in names})
+    done = say("run", "--record", "--no-ask")
+    assert done.exit_code == 0, done.stderr
+    assert "wrote record.json and the records of the steps that read it" in done.stderr
+    assert [one.id for one in kept[0].scenarios] == list(names)
+    assert (kept[0].device, kept[0].versions) == ("CPU", {"vllm": "1.2.3"})
+    failed.append("live-engine/edges failed")
+    done = say("run", "--record", "--no-ask")
+    assert done.exit_code == 1
+    assert "live-engine/edges failed" in done.stderr
+
+
 def test_a_reader_is_asked_before_anything_is_shown(tmp_path: Path) -> None:
     """In a terminal: the questions come first, then the chart, then the sums, and how many were right."""
     script = tmp_path / "engine.py"
