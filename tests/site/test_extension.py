@@ -72,6 +72,8 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
             "::: rungs",
             "::: written ring",
             "::: lab shared-32",
+            "::: lab-server several",
+            "::: live-lab scenarios",
             "::: bench goals",
             "::: layout",
         ]
@@ -99,6 +101,8 @@ def test_every_directive_of_the_made_up_site_is_rendered(sample: ModuleType) -> 
         "rungs",
         "written",
         "lab",
+        "lab-server",
+        "live-lab",
         "bench",
         "drill",
         "drills",

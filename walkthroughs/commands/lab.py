@@ -128,7 +128,7 @@ def run_command(
     from walkthroughs import runner
     from walkthroughs.commands.lab_sitting import Sitting
     from walkthroughs.lab import environment
-    from walkthroughs.lab.process import Limits
+    from walkthroughs.lab.process import limits_for
     from walkthroughs.lab.record import RECORD, made, write
     from walkthroughs.lab.scenarios import scenarios
     from walkthroughs.lab.steps import write_steps
@@ -146,7 +146,7 @@ def run_command(
     sitting = Sitting(console(stderr=as_json), asks, pace, quiet=as_json)
     about, started = About(), time.perf_counter()
     notice("The engine is loading: about half a minute." + (" Predict meanwhile." if asks else ""))
-    with contextlib.closing(watch(lab, chosen, about, Limits(seconds=seconds))) as steps:
+    with contextlib.closing(watch(lab, chosen, about, limits_for(lab, seconds))) as steps:
         sitting.run(chosen, steps)
     took = time.perf_counter() - started
     results = sitting.results
@@ -155,8 +155,8 @@ def run_command(
     counted = sum(len(result.seen) for result in results)
     wrong = sum(len(result.mismatches) for result in results)
     notice(f"{counted} steps, {wrong} mismatches, {took:.0f} s; {about.device}, vLLM {about.versions.get('vllm', '?')}")
-    if sitting.asked:
-        notice(f"You predicted {sitting.right} of {sitting.asked} moments.")
+    if guesses := sitting.guesses.asked:
+        notice(f"You predicted {sitting.guesses.right} of {guesses} moments.")
     failed: list[str] = []
     if record:
         write(made(results, about, runner.now(), took))

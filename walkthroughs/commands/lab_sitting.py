@@ -23,14 +23,34 @@ SHOWN = 5
 """The most mismatches of a scenario that are printed; `--json` has all of them."""
 
 
+class Guesses:
+    """What a reader said: each question is asked once, and told again beside its answer."""
+
+    def __init__(self, screen: Console) -> None:
+        self.screen, self.asked, self.right = screen, 0, 0
+        self._said: dict[str, str] = {}
+
+    def ask(self, question: str, truth: int) -> None:
+        """Ask, and say nothing of the answer yet. An empty line leaves the question open."""
+        self.asked += 1
+        answer = click.prompt(f"  {question}", default="", show_default=False, prompt_suffix=" ").strip()
+        right = answer.isdecimal() and int(answer) == truth
+        self.right += right
+        self._said[question] = "as you said" if right else f"you said {answer}" if answer else "left open"
+        self.screen.print("    noted" if answer else "    left open", style="dim")
+
+    def said(self, question: str) -> str:
+        """What the reader said to a question, in words: right, wrong, or nothing."""
+        return self._said[question]
+
+
 class Sitting:
     """What a reader sees of a run: questions before each scenario, the chart while it runs, the verdict after it."""
 
     def __init__(self, screen: Console, asks: bool, pace: float, *, quiet: bool = False) -> None:
         self.screen, self.asks, self.pace, self.quiet = screen, asks, pace, quiet
         self.results: list[Result] = []
-        self.asked = self.right = 0
-        self._answers: dict[int, str] = {}
+        self.guesses = Guesses(screen)
 
     def run(self, chosen: Sequence[Scenario], steps: Steps) -> None:
         """Take the steps scenario by scenario; those of the next one wait until the reader has answered."""
@@ -54,15 +74,7 @@ class Sitting:
             style="dim")  # fmt: skip
         if self.asks:
             for step in scenario.moments:
-                self._ask(step, moments[step - 1].used)
-
-    def _ask(self, step: int, truth: int) -> None:
-        self.asked += 1
-        answer = click.prompt(f"  Blocks in use after step {step}?", default="", show_default=False).strip()
-        right = answer.isdecimal() and int(answer) == truth
-        self.right += right
-        self._answers[step] = "as you said" if right else f"you said {answer}" if answer else "left open"
-        self.screen.print("    noted" if answer else "    left open", style="dim")
+                self.guesses.ask(_question(step), moments[step - 1].used)
 
     def _follow(self, scenario: Scenario, first: Step, steps: Steps) -> Step:
         """Show one scenario's steps; return the first step of the next one, if it was read."""
@@ -93,7 +105,9 @@ class Sitting:
             return
         for step in result.scenario.moments if self.asks else ():
             self.screen.print(
-                f"  after step {step}: {self._why(result, step)}: {self._answers[step]}", markup=False, soft_wrap=True
+                f"  after step {step}: {self._why(result, step)}: {self.guesses.said(_question(step))}",
+                markup=False,
+                soft_wrap=True,
             )
         for mismatch in result.mismatches[:SHOWN]:
             self.screen.print(f"  MISMATCH {mismatch}", style="bold red", markup=False, soft_wrap=True)
@@ -108,3 +122,7 @@ class Sitting:
         held = sum(row.blocks for row in moment.rows)
         shared = f", of which {held - moment.used} counted twice" if held > moment.used else ""
         return f"{moment.used} in use ({', '.join(parts) or 'nobody holds any'}{shared})"
+
+
+def _question(step: int) -> str:
+    return f"Blocks in use after step {step}?"

@@ -1,14 +1,53 @@
-"""Blocks in use over the steps, as text: the prediction a line, what the engine did points upon it."""
+"""Blocks in use as text: the prediction a line or a band, what the engine did points upon it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-LINE, POINT = "─", "●"
+from walkthroughs.lab.phases import Outcome, marks
+
+LINE, BAND, POINT, BESIDE = "─", "░", "●", "✗"
 SIGNS = {"admitted": "A", "hit": "H", "edge": "+", "preempted": "P", "freed": "F"}
 """The letter of each event under the chart; where several fall into one column, the last in this order stands."""
-LEGEND = "A admitted · H prefix hit · + block more · P preempted · F freed"
+WORDS = {"admitted": "admitted", "hit": "prefix hit", "edge": "block more", "preempted": "preempted", "freed": "freed"}
+LEGEND = " · ".join(f"{sign} {WORDS[kind]}" for kind, sign in SIGNS.items())
+SERVER_KINDS = ("edge", "admitted", "hit", "freed")
+"""The events that are seen from outside a server, the one that stands last."""
+SERVER_LEGEND = " · ".join(f"{SIGNS[kind]} {WORDS[kind]}" for kind in SIGNS if kind in SERVER_KINDS)
 HEIGHT = 10
+LEAST = 10
+
+
+class Grid:
+    """Cells over columns and rows: a row stands for one number of blocks or for several, the largest written beside."""
+
+    def __init__(self, top: int, columns: int) -> None:
+        self.per_row = -(-top // HEIGHT)
+        self.margin = margin(top)
+        self.cells = [[" "] * columns for _ in range(-(-top // self.per_row) + 1)]
+        self.signs = [" "] * columns
+
+    def row(self, blocks: int) -> int:
+        """The row of a number of blocks; the topmost for what is above the chart."""
+        return min(-(-blocks // self.per_row), len(self.cells) - 1)
+
+    def put(self, column: int, blocks: int, sign: str) -> None:
+        """Write a sign at a number of blocks."""
+        self.cells[self.row(blocks)][column] = sign
+
+    def mark(self, column: int, kinds: set[str], order: Iterable[str] = SIGNS) -> None:
+        """Write the sign of one of the kinds under a column: the last in the order."""
+        self.signs[column] = next((SIGNS[kind] for kind in reversed([*order]) if kind in kinds), " ")
+
+    def lines(self, below: str, *, signs: bool = True) -> list[str]:
+        """The chart with its axes, and `below` as its last line."""
+        left = self.margin - 2
+        lines = [f"{row * self.per_row:>{left}} │{''.join(self.cells[row])}".rstrip()
+                 for row in range(len(self.cells) - 1, -1, -1)]  # fmt: skip
+        lines.append(f"{'':>{left}} └{'─' * len(self.signs)}")
+        if signs:
+            lines.append(f"{'':>{self.margin}}{''.join(self.signs)}".rstrip())
+        return [*lines, f"{'':>{self.margin}}{below}"]
 
 
 def chart(
@@ -20,28 +59,47 @@ def chart(
     for one number of blocks or several.
     """
     top = max([1, *predicted, *observed])
-    margin = len(str(top)) + 2
-    columns = _columns(len(predicted), max(10, width - margin))
-    per_row = -(-top // HEIGHT)
-    rows = -(-top // per_row) + 1
-    cells = [[" "] * len(columns) for _ in range(rows)]
-    marks = [" "] * len(columns)
+    columns = spans(len(predicted), max(LEAST, width - margin(top)))
+    grid = Grid(top, len(columns))
     for place, (first, last) in enumerate(columns):
-        cells[-(-predicted[last] // per_row)][place] = LINE
+        grid.put(place, predicted[last], LINE)
         if last < len(observed):
-            cells[-(-observed[last] // per_row)][place] = POINT
-        seen = {kind for step in kinds[first : last + 1] for kind in step} if last < len(observed) else set()
-        marks[place] = next((sign for kind, sign in reversed(SIGNS.items()) if kind in seen), " ")
-    lines = [f"{row * per_row:>{margin - 2}} │{''.join(cells[row])}".rstrip() for row in range(rows - 1, -1, -1)]
-    lines.append(f"{'':>{margin - 2}} └{'─' * len(columns)}")
-    if kinds:
-        lines.append(f"{'':>{margin}}{''.join(marks)}".rstrip())
-    steps = f"step 1 .. {len(predicted)}"
-    lines.append(f"{'':>{margin}}{steps}")
-    return lines
+            grid.put(place, observed[last], POINT)
+            grid.mark(place, {kind for step in kinds[first : last + 1] for kind in step})
+    return grid.lines(f"step 1 .. {len(predicted)}", signs=bool(kinds))
 
 
-def _columns(steps: int, most: int) -> list[tuple[int, int]]:
+def server_chart(outcome: Outcome, *, width: int = 72) -> list[str]:
+    """Lines of text: blocks upwards, tokens that were generated to the right, as far as the readings have come.
+
+    One request has a line, which is known beforehand; several have a band at each reading, from the least to the most
+    blocks. A column shows its last reading, but one that does not fit is never left out.
+    """
+    phase, over = outcome.phase, outcome.left >= 0
+    readings = [(s.generated, s.used, s.low, s.high) for s in outcome.samples]
+    readings += [(phase.generate, outcome.left, 0, 0)] if over else []
+    top, line = max([1, phase.most, *(used for _, used, _, _ in readings)]), phase.line()
+    columns = spans(phase.generate + 1, max(LEAST, width - margin(top)))
+    grid, happened = Grid(top, len(columns)), marks(phase, outcome.samples, over=over)
+    for place, (first, last) in enumerate(columns):
+        if line:
+            grid.put(place, line[last], LINE)
+        here = [reading for reading in readings if first <= reading[0] <= last]
+        beside = [reading for reading in here if not reading[2] <= reading[1] <= reading[3]]
+        for _, used, low, high in (beside or here)[-1:]:
+            for row in range(grid.row(low), grid.row(high) + 1):
+                grid.cells[row][place] = LINE if low == high else BAND
+            grid.put(place, used, BESIDE if beside else POINT)
+        grid.mark(place, {mark.kind for mark in happened if first <= mark.generated <= last}, SERVER_KINDS)
+    return grid.lines(f"0 .. {phase.generate} tokens generated")
+
+
+def spans(steps: int, most: int) -> list[tuple[int, int]]:
     """The first and last step (from 0) of each column."""
     count = min(steps, most)
     return [(n * steps // count, (n + 1) * steps // count - 1) for n in range(count)]
+
+
+def margin(top: int) -> int:
+    """Columns left of the chart, where numbers up to `top` stand."""
+    return len(str(top)) + 2

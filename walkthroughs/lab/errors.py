@@ -31,7 +31,7 @@ class TooLittleMemory(LabError):
 class TookTooMuch(LabError):
     """The engine held more memory than it may, and was ended. `held` and `limit` in bytes."""
 
-    def __init__(self, held: int, limit: int) -> None:
+    def __init__(self, held: int, limit: float) -> None:
         super().__init__(
             f"the engine held {held / 2**30:.1f} GiB, more than the {limit / 2**30:.1f} GiB that it may, and was "
             "ended: take a smaller model"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import queue
 import signal
@@ -22,6 +23,7 @@ from types import FrameType
 from typing import IO, Any
 
 from walkthroughs.kin import Kin
+from walkthroughs.lab.environment import Lab
 from walkthroughs.lab.errors import EngineDied, EngineFailed, TookTooLong, TookTooMuch
 
 Event = dict[str, Any]
@@ -35,7 +37,12 @@ class Limits:
     """What a process may take: `seconds` that we wait for it, and bytes of `memory` with all that it started."""
 
     seconds: float = 300.0
-    memory: int = 4 * GIB
+    memory: float = 4 * GIB
+
+
+def limits_for(lab: Lab, seconds: float) -> Limits:
+    """What an engine may take: that of the lab is tiny, a reader's own model takes the memory that it takes."""
+    return Limits(seconds) if lab.own else Limits(seconds, math.inf)
 
 
 class Running:

@@ -1,7 +1,8 @@
 """vLLM's OpenAI-compatible server as a child process on loopback: started, asked, read, and ended whatever happens.
 
 Requests are streamed by a thread each; meanwhile the metrics are read, and each reading is held against what the
-requests allow. The server is niced: on two cores it would starve the one who asks.
+requests allow. The server is niced: on two cores it would starve the one who asks. Its engine is niced more: it would
+starve the part that answers.
 """
 
 from __future__ import annotations
@@ -9,106 +10,36 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import secrets
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from walkthroughs.lab.environment import Lab
 from walkthroughs.lab.errors import EngineDied, EngineFailed, LabError, PortInUse, TookTooLong, TookTooMuch
-from walkthroughs.lab.metrics import Scrape, State, bounds, exact, read
+from walkthroughs.lab.metrics import Scrape, read
+from walkthroughs.lab.phases import BLOCK_SIZE, MAX_LEN, NOT_SENT, NUM_BLOCKS, Outcome, Phase, Sample
+from walkthroughs.lab.priority import hold_back
 from walkthroughs.lab.process import Limits, Running, running
-from walkthroughs.lab.scenarios import Ask, tokens
+from walkthroughs.lab.scenarios import Ask
 
 HOST = "127.0.0.1"
 GUARD = Path(__file__).with_name("guard.py")
-NICE = 10
+NICE, ENGINE_NICE = 5, 7
+"""How much less of the processor the server gets than we do, and its engine than the server."""
 PATIENCE = 3.0
-NUM_BLOCKS, BLOCK_SIZE, MAX_LEN = 65, 32, 512
-
-
-@dataclass(frozen=True)
-class Phase:
-    """Requests that are sent one after the other, `apart` seconds between, and read until all are done.
-
-    `hits`: tokens that they find in the prefix cache in all.
-    """
-
-    id: str
-    title: str
-    asks: tuple[Ask, ...]
-    apart: float = 0.0
-    hits: int = 0
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One reading of the metrics with what it may be: `low` to `high` blocks."""
-
-    seconds: float
-    generated: int
-    used: int
-    low: int
-    high: int
-
-    @property
-    def fits(self) -> bool:
-        """True when the reading lies within its bounds."""
-        return self.low <= self.used <= self.high
-
-
-@dataclass
-class Outcome:
-    """What a phase showed. `hits`: tokens found in the prefix cache, by the server's own count."""
-
-    phase: Phase
-    samples: list[Sample] = field(default_factory=list)
-    hits: int = 0
-    left: int = -1
-    """Blocks in use after the last request: none should be."""
-
-    @property
-    def problems(self) -> list[str]:
-        """What differs from the prediction, in words."""
-        found = [
-            f"after {sample.seconds:.2f} s and {sample.generated} tokens: {sample.used} blocks, expected "
-            + (f"{sample.low}" if sample.low == sample.high else f"{sample.low} to {sample.high}")
-            for sample in self.samples
-            if not sample.fits
-        ]
-        if self.hits != self.phase.hits:
-            found.append(f"{self.hits} tokens found in the prefix cache, expected {self.phase.hits}")
-        if self.left:
-            found.append(f"{self.left} blocks in use after the end, expected 0")
-        if not self.samples:
-            found.append("the metrics were not read while a request ran")
-        return found
-
-    @property
-    def status(self) -> str:
-        """`passed` when every reading fits, the hits are as predicted and every block was given back."""
-        return "failed" if self.problems else "passed"
-
-
-def phases() -> tuple[Phase, ...]:
-    """What `lab serve` sends: one request, several of different lengths, and two with a common prefix in turn."""
-    common = tokens("serve shared", 100)
-    return (
-        Phase("single", "One request", (Ask("a", tokens("serve a", 30), 300),)),
-        Phase(
-            "several",
-            "Three of different lengths, one after the other",
-            tuple(Ask(n, tokens(f"serve {n}", p), g) for n, p, g in (("b", 40, 200), ("c", 100, 150), ("d", 7, 250))),
-            apart=0.15,
-        ),
-        Phase("first", "A prefix of 100 tokens, for the first time", (Ask("e", common + tokens("serve e", 9), 20),)),
-        Phase("again", "It is found again: 3 whole blocks", (Ask("f", common + tokens("serve f", 20), 20),), hits=96),
-    )  # fmt: skip
+NEEDED = 5 * 2**29
+"""Bytes of memory that must be free: the server has several processes, and holds about 1.5 GiB."""
+LAYERS = 24
+"""Layers of the lab's own model here: with its two, tokens come faster than a busy machine reads the metrics."""
+NAME = "PAGEWALK_LAB_NAME"
+"""In the server's environment: the name of its model, which no other server's has."""
 
 
 class Stream(threading.Thread):
@@ -141,10 +72,6 @@ class Stream(threading.Thread):
             for line in answer:
                 if line.startswith(b"data: {"):
                     self.received += sum(len(c.get("token_ids") or ()) for c in json.loads(line[6:])["choices"])
-
-    def state(self) -> State:
-        """How far it is."""
-        return State(len(self.ask.prompt), self.ask.generate, self.received, self.sent)
 
 
 @dataclass
@@ -183,25 +110,22 @@ class Server:
         if held > self.limits.memory:
             raise TookTooMuch(held, self.limits.memory)
 
-    def run(self, phase: Phase) -> Outcome:
-        """Send a phase's requests, and read the metrics until all are done."""
+    def run(self, phase: Phase, seen: Callable[[Outcome], None] = lambda outcome: None) -> Outcome:
+        """Send a phase's requests, and read the metrics until all are done; `seen` is called after each reading."""
         outcome, start = Outcome(phase), self.scrape()
         streams = [Stream(self.port, self.model, ask) for ask in phase.asks]
         begun = threading.Thread(target=_begin, args=(streams, phase.apart), daemon=True)
         started = time.monotonic()
         begun.start()
         while begun.is_alive() or any(stream.is_alive() for stream in streams):
-            before = [stream.state() for stream in streams]
+            before = [stream.received for stream in streams]
             scrape = self.scrape()
             # What was received before is a lower bound of what was counted; what was sent must be known from after.
-            states = [replace(state, sent=stream.sent) for state, stream in zip(before, streams, strict=True)]
-            generated = scrape.generated - start.generated
-            if len(streams) == 1:
-                low = high = exact(states[0].prompt, states[0].generate, generated, BLOCK_SIZE)
-            else:
-                low, high = bounds(states, generated, BLOCK_SIZE)
-            now = time.monotonic() - started
-            outcome.samples.append(Sample(now, generated, scrape.used, low, high))
+            received = tuple(n if stream.sent else NOT_SENT for n, stream in zip(before, streams, strict=True))
+            generated, now = scrape.generated - start.generated, time.monotonic() - started
+            low, high = phase.expected(generated, received)
+            outcome.samples.append(Sample(now, generated, scrape.used, low, high, received))
+            seen(outcome)
             if now > self.limits.seconds:
                 raise TookTooLong(self.limits.seconds, f"{phase.id} ran")
         for stream in streams:
@@ -210,6 +134,7 @@ class Server:
                 raise EngineFailed(f"request {stream.ask.name}", stream.problem)
         end = self.scrape()
         outcome.hits, outcome.left = end.hits - start.hits, end.used
+        seen(outcome)
         return outcome
 
 
@@ -244,12 +169,12 @@ def get(port: int, path: str, timeout: float = 30.0) -> tuple[int, str]:
         connection.close()
 
 
-def command(lab: Lab, port: int) -> list[str]:
+def command(lab: Lab, port: int, name: str) -> list[str]:
     """The server's command line. Nothing is in flight when a step is counted: no asynchronous scheduling."""
     given: dict[str, Any] = {
-        "host": HOST, "port": port, "model": lab.model, "served-model-name": "lab", "block-size": BLOCK_SIZE,
+        "host": HOST, "port": port, "model": lab.model, "served-model-name": name, "block-size": BLOCK_SIZE,
         "num-gpu-blocks-override": NUM_BLOCKS, "max-model-len": MAX_LEN, "max-num-seqs": 8,
-        **({"load-format": "dummy"} if lab.own else {}),
+        **({"load-format": "dummy", "hf-overrides": json.dumps({"num_hidden_layers": LAYERS})} if lab.own else {}),
     }  # fmt: skip
     options = [part for name, value in given.items() for part in (f"--{name}", str(value))]
     return [str(lab.python), "-m", "vllm.entrypoints.openai.api_server", *options, "--enforce-eager",
@@ -257,28 +182,41 @@ def command(lab: Lab, port: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def serving(lab: Lab, port: int = 0, limits: Limits | None = None, line: Sequence[str] = ()) -> Iterator[Server]:
+def serving(
+    lab: Lab,
+    port: int = 0,
+    limits: Limits | None = None,
+    line: Sequence[str] = (),
+    meanwhile: Callable[[Server], None] = lambda server: None,
+) -> Iterator[Server]:
     """Start a server, wait until it answers, and end it on the way out, with all that it started.
 
-    `line` stands in for the command. Raises PortInUse before anything starts; EngineDied, TookTooLong, TookTooMuch.
+    `line` stands in for the command. `meanwhile` is called while it starts; the time it takes does not count. Raises
+    PortInUse before anything starts, and also where another program was quicker; EngineDied, TookTooLong, TookTooMuch.
     """
     limits = limits or Limits()
-    chosen = free_port(port)
-    variables = {**lab.variables(), "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
-    guarded = [sys.executable, str(GUARD), *(line or command(lab, chosen))]
+    chosen, name = free_port(port), f"lab-{secrets.token_hex(4)}"
+    variables = {**lab.variables(), "VLLM_ENABLE_V1_MULTIPROCESSING": "1", NAME: name}
+    guarded = [sys.executable, str(GUARD), *(line or command(lab, chosen, name))]
     with running(guarded, variables, nice=NICE) as child:
-        server = Server(child, chosen, "lab", limits)
+        server = Server(child, chosen, name, limits)
+        meanwhile(server)
         end = time.monotonic() + limits.seconds
-        while not _answers(chosen):
+        while not _answers(chosen, name):
             server.check()
             if time.monotonic() > end:
                 raise TookTooLong(limits.seconds, "the server was starting")
             time.sleep(0.2)
         server.check()
+        hold_back(child.kin, ENGINE_NICE)
         yield server
 
 
-def _answers(port: int) -> bool:
+def _answers(port: int, name: str) -> bool:
+    """True once our server is ready; raises PortInUse where it is another that answers."""
     with contextlib.suppress(OSError, http.client.HTTPException):
-        return get(port, "/health", timeout=5.0)[0] == http.client.OK
+        if get(port, "/health", timeout=5.0)[0] == http.client.OK:
+            if name not in get(port, "/v1/models", timeout=5.0)[1]:
+                raise PortInUse(port)
+            return True
     return False

@@ -21,7 +21,9 @@ from . import (
     glossary,
     grid_page,
     history,
+    lab_about,
     lab_page,
+    lab_server,
     ladder_page,
     layout_page,
     machine_page,
@@ -58,6 +60,14 @@ def _rung(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
 
 def _lab(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
     return lab_page.project_lab(at.argument(), stash)
+
+
+def _lab_server(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return lab_server.project_phase(at.argument(), stash)
+
+
+def _live_lab(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
+    return lab_about.project_lines(at.argument())
 
 
 def _rungs(at: Directive, data: SiteData, stash: render.Stash) -> list[str]:
@@ -206,6 +216,8 @@ HANDLERS: Mapping[str, Handler] = {
     "written": _written,
     "bench": _bench,
     "lab": _lab,
+    "lab-server": _lab_server,
+    "live-lab": _live_lab,
 }
 
 

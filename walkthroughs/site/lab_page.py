@@ -59,7 +59,7 @@ def lab_svg(scenario: Scenario, moments: Sequence[Moment], kept: Kept, width: in
         return TOP + PLOT * (1 - blocks / most)
 
     body = [text(LEFT, 16, scenario.title, "bold")]
-    for blocks in _ticks(most):
+    for blocks in ticks(most):
         body.append(text(LEFT - 6, up(blocks) + 4, str(blocks), "small soft", ' text-anchor="end"'))
         body.append(f'<path class="empty" d="M{LEFT:.1f} {up(blocks):.1f}H{width - RIGHT:.1f}"/>')
     body.append(f'<path class="edge" d="{_line(moments, across, up)}"/>')
@@ -92,7 +92,7 @@ def _sign(events: Sequence[Event]) -> str:
     return next(sign for kind, sign in reversed(SIGNS.items()) if kind in kinds)
 
 
-def _ticks(most: int) -> list[int]:
+def ticks(most: int) -> list[int]:
     """At most six numbers from 0 to the most."""
     step = -(-most // 5)
     return [*range(0, most, step), most] if most % step else list(range(0, most + 1, step))

