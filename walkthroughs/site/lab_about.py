@@ -53,16 +53,16 @@ def made_lines() -> list[str]:
 
 
 def scenario_lines(made: Record | None) -> list[str]:
-    """A row for each scenario of `lab run`: its requests, its pool, and what the record says of it."""
+    """A row for each scenario of `lab run`: its pool, and what the record says of it."""
     kept = {one.id: one for one in made.scenarios} if made else {}
-    rows = ["| scenario | requests | most blocks in use | seen |", "|---|--:|--:|---|"]
+    rows = ["| scenario | blocks, at most | mismatches |", "|---|--:|--:|"]
     for scenario in scenarios().values():
         moments = predict(scenario)
         most = max(moment.used for moment in moments)
         seen = kept.get(scenario.id)
-        said = f"{len(seen.mismatches)} mismatches in {seen.steps} steps" if seen else "not yet"
+        said = f"{len(seen.mismatches)} in {seen.steps} steps" if seen else "not yet seen"
         pool = scenario.num_blocks - NULL_BLOCKS
-        rows.append(f"| {scenario.title} | {len(scenario.requests)} | {most} of {pool} | {said} |")
+        rows.append(f"| {scenario.title} | {most} of {pool} | {said} |")
     return [*rows, "", _where(made), "{ .pw-hint }"]
 
 
