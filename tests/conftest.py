@@ -5,11 +5,12 @@ What is missing skips with the reason on a reader's machine and fails in CI, whe
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -42,6 +43,21 @@ def missing(reason: str) -> NoReturn:
     if IN_CI:
         pytest.fail(f"{reason} (CI=true: this must run)", pytrace=False)
     pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep Python's garbage collector away from the million objects that collection makes, then and ever after.
+
+    They stay to the end of the run: to look through them again and again took longer than many a test.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
