@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +20,56 @@ ROOT = Path(__file__).resolve().parent.parent
 # What launches and watches a kernel is not part of the kernel.
 NOT_THE_PORT = {"kernels.kernel", "kernels.errors", "kernels.probe"}
 WORKBENCH = "walkthroughs/workbench.py"
+INTRO = "WALKTHROUGH"
+CATALOG = "walkthroughs.catalog."
+# What has a body that may begin with a docstring.
+WITH_BODY = (ast.Module, ast.FunctionDef, ast.ClassDef)
+SPELT_DIFFERENTLY = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What digests need of a Python text.
+
+    `parts`: its statements in canonical form, each with whose it is: a step's function's name, `WALKTHROUGH` for the
+    introduction, "" for all others. `kernels`, `catalog`: the names that it imports from there, a place once.
+    """
+
+    parts: tuple[tuple[str, str], ...]
+    kernels: tuple[str, ...]
+    catalog: tuple[str, ...]
+
+    def text(self, *, without: Iterable[str] = ()) -> str:
+        """`canonical` of the whole module, less the parts of those named."""
+        body = ",".join(text for owner, text in self.parts if owner not in without)
+        return f"Module(body=[{body}])" if body else "Module()"
+
+
+def _read(path: str) -> _Read:
+    return _read_text((ROOT / path).read_text("utf-8"))
+
+
+# By text, not by name: a file may change in the course of a process. Once: nearly every step shares files with others.
+@cache
+def _read_text(text: str) -> _Read:
+    tree = ast.parse(text)
+    froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    kernels: dict[str, None] = {}
+    for node in froms:
+        if node.module and node.module.startswith("kernels"):
+            kernels.update(dict.fromkeys([node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]))
+    return _Read(
+        parts=tuple((_owner(node), canonical(node)) for node in tree.body if not _is_text(node)),
+        kernels=tuple(kernels),
+        catalog=tuple(dict.fromkeys(node.module for node in froms if node.module and node.module.startswith(CATALOG))),
+    )
+
+
+def _owner(node: ast.stmt) -> str:
+    if isinstance(node, ast.FunctionDef) and node.decorator_list:
+        return node.name
+    intro = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == INTRO
+    return INTRO if intro else ""
 
 
 def of_step(step: Step) -> dict[str, str]:
@@ -53,11 +104,8 @@ def port_files(path: str) -> tuple[str, ...]:
         if current in found:
             continue
         found[current] = None
-        for node in ast.walk(ast.parse((ROOT / current).read_text("utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("kernels"):
-                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-                files = [name.replace(".", "/") + ".py" for name in names if name not in NOT_THE_PORT]
-                todo += [file for file in files if (ROOT / file).is_file()]
+        files = [name.replace(".", "/") + ".py" for name in _read(current).kernels if name not in NOT_THE_PORT]
+        todo += [file for file in files if (ROOT / file).is_file()]
     return tuple(found)
 
 
@@ -73,23 +121,16 @@ def _step(step: Step) -> list[str]:
 
 def _shared(path: str, step_name: str) -> str:
     """A catalog module without its steps, except the one that is named."""
-    tree = ast.parse((ROOT / path).read_text("utf-8"))
-    return canonical(ast.Module([node for node in tree.body if not _is_other_step(node, step_name)], []))
+    read = _read(path)
+    return read.text(without={owner for owner, _ in read.parts} - {"", step_name})
 
 
 def _catalog_imports(path: str) -> set[str]:
     found: set[str] = set()
-    for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8"))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("walkthroughs.catalog."):
-            file = f"{node.module}".replace(".", "/") + ".py"
-            found |= {file} | _catalog_imports(file)
+    for module in _read(path).catalog:
+        file = module.replace(".", "/") + ".py"
+        found |= {file} | _catalog_imports(file)
     return found
-
-
-def _is_other_step(node: ast.stmt, own: str) -> bool:
-    decorated = isinstance(node, ast.FunctionDef) and bool(node.decorator_list)
-    intro = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "WALKTHROUGH"
-    return intro or (decorated and isinstance(node, ast.FunctionDef) and node.name != own)
 
 
 def _anchors(step: Step) -> list[str]:
@@ -101,7 +142,7 @@ def _anchors(step: Step) -> list[str]:
 
 @cache
 def _module(path: str) -> str:
-    return hashlib.sha256(canonical(ast.parse((ROOT / path).read_text("utf-8"))).encode()).hexdigest()
+    return hashlib.sha256(_read(path).text().encode()).hexdigest()
 
 
 def canonical(node: ast.AST | list[ast.AST] | object) -> str:
@@ -112,12 +153,12 @@ def canonical(node: ast.AST | list[ast.AST] | object) -> str:
         return repr(node)
     parts = []
     for name, value in ast.iter_fields(node):
-        if name == "body" and isinstance(value, list) and isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef):
+        if name == "body" and isinstance(value, list) and isinstance(node, WITH_BODY):
             value = [item for item in value if not _is_text(item)]
         if isinstance(node, ast.JoinedStr):
             # Python 3.12 ends a nested format specification with an empty string.
             value = [item for item in value if not (isinstance(item, ast.Constant) and item.value == "")]
-        if value not in (None, []) and name not in ("ctx", "kind", "type_comment", "type_ignores"):
+        if value not in (None, []) and name not in SPELT_DIFFERENTLY:
             parts.append(f"{name}={canonical(value)}")
     return f"{type(node).__name__}({','.join(parts)})"
 
