@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 GPU_STAMP := $(VENV)/.gpu-extra
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help setup gpu-extra serve drill live-lab site browser test check format gpu-records hardware-record grid-record ladder-record bench bench-player drift bench-drift
+.PHONY: help setup gpu-extra fetched serve drill live-lab site browser test check format gpu-records hardware-record grid-record ladder-record bench bench-player drift bench-drift
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,10 +54,13 @@ browser:
 # Without a network what is in the cache will do; a test that misses one says so.
 DRIFT_TESTED := vllm@0.6.6.post1 vllm@0.9.2 vllm@0.11.0 vllm@0.22.1 vllm@0.25.0 vllm@0.33.0
 
-test: setup browser  ## prove everything: checks and tests, with real sources and a real browser
+fetched: setup
 	$(BIN)/pagewalk fetch
 	$(BIN)/pagewalk fetch $(DRIFT_TESTED) || echo "Some of $(DRIFT_TESTED) are not here: their tests will say so." >&2
-	$(MAKE) check
+
+# The network is slow and mypy is slow: neither waits for the other.
+test: setup browser  ## prove everything: checks and tests, with real sources and a real browser
+	$(MAKE) -j 2 fetched check
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 drift: setup  ## read all fourteen releases again and record what became of every anchor, in annotate/drift/
