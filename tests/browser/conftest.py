@@ -25,6 +25,9 @@ ARGUMENTS = [
     "--no-first-run",
 ]
 OpenPage = Callable[..., Page]
+SETTLED = """() => Promise.allSettled(document.getAnimations()
+  .filter(({effect}) => effect.getComputedTiming().endTime < Infinity)
+  .map(({finished}) => finished)).then(() => true)"""
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
@@ -70,6 +73,16 @@ def serving() -> Callable[[Path], AbstractContextManager[str]]:
 @pytest.fixture(scope="session")
 def watching() -> Callable[[Browser, str], AbstractContextManager[OpenPage]]:
     return watched_pages
+
+
+@pytest.fixture(scope="session")
+def settled() -> Callable[[Page], None]:
+    """Waits until no colour or place of a page is on its way to another."""
+
+    def wait(page: Page) -> None:
+        assert page.evaluate(SETTLED)
+
+    return wait
 
 
 @pytest.fixture(scope="session")

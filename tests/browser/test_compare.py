@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import runpy
 from collections.abc import Callable
 from pathlib import Path
@@ -176,10 +177,13 @@ def test_headings_regions_and_links_have_names(open_page: OpenPage) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("selector", [".pw-compare", ".pw-way", ".pw-kernel-list"])
-def test_text_is_readable_in_light_and_dark(open_page: OpenPage, scheme: str, selector: str) -> None:
+def test_text_is_readable_in_light_and_dark(
+    open_page: OpenPage, settled: Callable[[Page], None], scheme: str, selector: str
+) -> None:
     page = open_page(PAGE, color_scheme=scheme, viewport={"width": 820, "height": 900})
     page.locator("#src-k1-u-L5").hover(position={"x": 90, "y": 6})
-    page.wait_for_timeout(200)
+    expect(page.locator("#src-k1-u-L5")).to_have_class(re.compile(r"\bpw-on\b"))
+    settled(page)
     found = page.evaluate(CONTRAST, selector)
     assert found
     # The mark beside a heading is not there before it is pointed at.

@@ -347,15 +347,23 @@ def test_where_there_is_no_more_room_the_newer_text_stays_and_it_is_said(open_re
 # -- two tabs
 
 
+def beside(one: Page, served: Served, text: str) -> Page:
+    """A second tab that begins with what was written in the first: it is told of that a little later."""
+    write(one, text)
+    two = one.context.new_page()
+    two.goto(served.url)
+    two.wait_for_function("text => (localStorage['pagewalk-fix:fix/kv-head'] || '').includes(text)", arg=text)
+    two.goto(served.url + PAGE)
+    expect(area(two)).to_have_value(text)
+    return two
+
+
 @pytest.mark.parametrize("key", ["x", "Enter", "Tab", "Control+z"])
 def test_the_first_key_in_a_stale_tab_brings_what_another_wrote(
     open_quick: OpenPage, fix_quick: Served, key: str
 ) -> None:
     one = open_quick(at_key(fix_quick))
-    write(one, "mine")
-    two = one.context.new_page()
-    two.goto(fix_quick.url + PAGE)
-    expect(area(two)).to_have_value("mine")
+    two = beside(one, fix_quick, "mine")
     write(two, "mine, and theirs")
     expect(note_of(one)).to_contain_text("Another tab has changed this text.")
     expect(area(one)).to_have_value("mine")  # nothing changes under a reader's eyes
@@ -377,9 +385,7 @@ def test_the_first_key_in_a_stale_tab_brings_what_another_wrote(
 def test_a_start_again_in_another_tab_is_taken_over_too(open_quick: OpenPage, fix_quick: Served) -> None:
     one = open_quick(at_key(fix_quick))
     start = area(one).input_value()
-    write(one, "mine")
-    two = one.context.new_page()
-    two.goto(fix_quick.url + PAGE)
+    two = beside(one, fix_quick, "mine")
     press(two, "Start again")
     expect(note_of(one)).to_contain_text("Another tab has changed this text.")
     one.bring_to_front()

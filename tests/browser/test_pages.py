@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -87,7 +88,9 @@ selector => {
         ".pw-filters",
     ],
 )
-def test_text_is_readable_in_light_and_dark(open_page: OpenPage, scheme: str, selector: str) -> None:
+def test_text_is_readable_in_light_and_dark(
+    open_page: OpenPage, settled: Callable[[Page], None], scheme: str, selector: str
+) -> None:
     elsewhere = {
         "figure.pw-drawing": "mental-model/",
         ".pw-start": "",
@@ -100,7 +103,8 @@ def test_text_is_readable_in_light_and_dark(open_page: OpenPage, scheme: str, se
     if selector in ("#pair-loop", ".pw-status"):
         # Lit lines are the hard case: text on a tint.
         page.locator("#src-loop-u-L4").hover(position={"x": 90, "y": 6})
-        page.wait_for_timeout(200)
+        expect(page.locator("#src-loop-u-L4")).to_have_class(re.compile(r"\bpw-on\b"))
+        settled(page)
     if "drawing" in selector:
         fills = page.locator("figure.pw-drawing text").evaluate_all(
             "nodes => nodes.map(n => { n.style.color = getComputedStyle(n).fill; return n.textContent; })"

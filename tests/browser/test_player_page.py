@@ -334,8 +334,9 @@ def test_the_themes_own_anchors_still_work(open_page: OpenPage) -> None:
     page.wait_for_timeout(1000)
     assert page.evaluate("location.hash") == "#step-write-keys"
     page.go_back()
-    page.wait_for_timeout(300)
-    assert moment(player(page)) == 60
+    hash_of(page, "#step-block-table&t=60")
+    page.wait_for_timeout(300)  # time for what must not move it
+    expect(player(page).locator(".pw-track")).to_have_attribute("aria-valuenow", "60")
 
 
 # ---- navigation, and two at once ----
@@ -453,13 +454,12 @@ def test_paper_shows_the_table(open_page: OpenPage, unfolded: bool) -> None:
     if unfolded:
         open_player(page)
     page.emulate_media(media="print")
-    page.wait_for_timeout(200)
     table = player(page).locator("table.pw-moments")
-    assert table.is_visible()
+    expect(table).to_be_visible()
     box = table.bounding_box()
     assert box
     assert box["height"] > 60
-    assert player(page).locator(".pw-stage:visible").count() == 0
+    expect(player(page).locator(".pw-stage:visible")).to_have_count(0)
     pane = page.locator("#pair-block-table .pw-upstream")
     assert pane.evaluate("n => n.scrollHeight - n.clientHeight") <= 1, "the panes are whole again"
     assert len(page.pdf()) > 10_000
