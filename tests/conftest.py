@@ -6,12 +6,16 @@ What is missing skips with the reason on a reader's machine and fails in CI, whe
 from __future__ import annotations
 
 import gc
+import gzip
+import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
@@ -35,6 +39,8 @@ settings.register_profile(
 settings.load_profile("pagewalk")
 
 STATUSES = {"passed", "failed", "error", "stale", "unavailable"}
+REAL_ADDRESS = "http://127.0.0.1:8000/"
+MadeOnce = Callable[[str, Callable[[Path], None]], Path]
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -104,6 +110,91 @@ def vllm_026() -> SourceTree:
 def vllm_release() -> Callable[[str], SourceTree]:
     """Open one of vLLM's pinned releases by its number, such as 0.25.0."""
     return lambda revision: _open(f"vllm@{revision}")
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
+    """Answers the folder of a name, which one of the run's processes makes by a function, for all of them to read."""
+    run = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        run = run.parent
+
+    def once(name: str, fill: Callable[[Path], None]) -> Path:
+        from filelock import FileLock
+
+        folder = run / f"once-{name}"
+        with FileLock(f"{folder}.lock"):
+            if not folder.exists():
+                begun = folder.with_name(f"{folder.name}-begun")
+                shutil.rmtree(begun, ignore_errors=True)
+                begun.mkdir()
+                fill(begun)
+                begun.rename(folder)
+        return folder
+
+    return once
+
+
+@pytest.fixture(scope="session")
+def real_site(made_once: MadeOnce, vllm_024: SourceTree, vllm_026: SourceTree) -> Path:
+    """The real site, built for `REAL_ADDRESS`; only to be read. Steps that no record proves are run first, as
+
+    `pagewalk site build` would.
+    """
+
+    def build_into(folder: Path) -> None:
+        from mkdocs.commands.build import build
+        from mkdocs.config import load_config
+
+        from kernels.kernel import Backend
+        from walkthroughs import runner
+        from walkthroughs import step as catalog
+        from walkthroughs.site import code
+
+        # In this process: forking one that has threads is a warning in newer Pythons, and warnings are errors here.
+        records = list(runner.run_many(list(catalog.steps().values()), Backend("sim"), jobs=1))
+        assert [record.step for record in records if record.status != "passed"] == []
+        code.tree_of.cache_clear()
+        settings = load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder))
+        assert settings["site_url"] == REAL_ADDRESS
+        build(settings)
+
+    return made_once("real-site", build_into)
+
+
+@pytest.fixture(scope="session")
+def sample() -> ModuleType:
+    """The made-up site; the tests are no package, so it is loaded by its path."""
+    name = "pagewalk_sample_site"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, ROOT / "tests" / "site" / "sample.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def sample_site(sample: ModuleType, made_once: MadeOnce, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The made-up site, built for `REAL_ADDRESS`; only to be read."""
+    return made_once("sample-site", lambda folder: sample.build(tmp_path_factory.mktemp("docs"), folder))
+
+
+@pytest.fixture(scope="session")
+def put_site() -> Callable[[Path, Path, str], None]:
+    """Puts a copy of a built site into a folder, as if it had been built for another address."""
+
+    def put(built: Path, folder: Path, address: str) -> None:
+        shutil.copytree(built, folder, dirs_exist_ok=True)
+        for path in (folder / "sitemap.xml", *folder.rglob("index.html")):
+            text = path.read_text("utf-8")
+            assert REAL_ADDRESS in text, path
+            path.write_text(text.replace(REAL_ADDRESS, address), "utf-8")
+        (folder / "sitemap.xml.gz").write_bytes(gzip.compress((folder / "sitemap.xml").read_bytes()))
+
+    return put
 
 
 @pytest.fixture(scope="session")

@@ -61,11 +61,6 @@ def load(name: str, path: Path) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def sample() -> ModuleType:
-    return load("pagewalk_sample_site", Path(__file__).parents[1] / "site" / "sample.py")
-
-
-@pytest.fixture(scope="session")
 def serving() -> Callable[[Path], AbstractContextManager[str]]:
     return serve
 
@@ -87,20 +82,19 @@ def settled() -> Callable[[Page], None]:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the made-up site; `address` builds into it."""
+    """The folder of the made-up site; `address` fills it."""
     site = tmp_path_factory.mktemp("browser") / "site"
     site.mkdir()
     return site
 
 
 @pytest.fixture(scope="session")
-def address(chromium: str, sample: ModuleType, built: Path) -> Iterator[str]:
-    site = built
-    docs = site.parent / "docs"
-    docs.mkdir()
-    with serve(site) as url:
+def address(
+    chromium: str, sample_site: Path, built: Path, put_site: Callable[[Path, Path, str], None]
+) -> Iterator[str]:
+    with serve(built) as url:
         # Instant navigation believes the site map, which holds the address that the site was built for.
-        sample.build(docs, site, site_url=url)
+        put_site(sample_site, built, url)
         yield url
 
 

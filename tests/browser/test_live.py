@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -24,18 +23,20 @@ SLOW = 30_000
 
 
 @pytest.fixture(scope="module")
-def live(chromium: str, sample: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def live(
+    chromium: str,
+    sample_site: Path,
+    put_site: Callable[[Path, Path, str], None],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[str]:
     """The address of the made-up site, served by the real server with steps of the tests' own."""
-    folder = tmp_path_factory.mktemp("live")
-    docs, site = folder / "docs", folder / "site"
-    docs.mkdir()
-    site.mkdir()
+    site = tmp_path_factory.mktemp("live")
     process = subprocess.Popen([sys.executable, str(SERVING), str(site)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         url: str = json.loads(process.stdout.readline())["url"]
         # Instant navigation believes the site map, which holds the address that the site was built for.
-        sample.build(docs, site, site_url=url)
+        put_site(sample_site, site, url)
         yield url
     finally:
         process.terminate()

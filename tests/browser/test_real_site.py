@@ -10,8 +10,6 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from annotate import sources
-from kernels.kernel import Backend
-from walkthroughs import runner
 from walkthroughs import step as catalog
 
 pytestmark = [pytest.mark.browser, pytest.mark.source]
@@ -40,23 +38,17 @@ PAIRS = """
 def real_address(
     chromium: str,
     serving: Callable[[Path], AbstractContextManager[str]],
-    vllm_024: sources.SourceTree,
-    vllm_026: sources.SourceTree,
+    real_site: Path,
+    put_site: Callable[[Path, Path, str], None],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[str]:
-    from mkdocs.commands.build import build
-    from mkdocs.config import load_config
-
-    from walkthroughs.site import code, drill_files
+    from walkthroughs.site import drill_files
     from walkthroughs.stepper import film_files
 
-    # In this process: forking one that has threads is a warning in newer Pythons, and warnings are errors here.
-    records = list(runner.run_many(list(catalog.steps().values()), Backend("sim"), jobs=1))
-    assert [record.step for record in records if record.status != "passed"] == []
-    code.tree_of.cache_clear()
     site = tmp_path_factory.mktemp("real-browser")
     with serving(site) as url:
-        build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(site), site_url=url))
+        # Instant navigation believes the site map, which holds the address that the site was built for.
+        put_site(real_site, site, url)
         # The command writes them before it builds; here nothing may be written into the checkout.
         film_files.write_all(site / "assets" / "films")
         drill_files.write_all(site / "assets" / "drills")

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from functools import cache
+from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
+from typing import ClassVar
 from urllib.parse import unquote, urldefrag, urlsplit
 
 import pytest
@@ -14,8 +18,44 @@ from walkthroughs.site.errors import StepNotProven
 from walkthroughs.site.model import WalkthroughView
 
 
-def pages_of(site: Path) -> dict[Path, BeautifulSoup]:
-    found = {path: BeautifulSoup(path.read_text("utf-8"), "html.parser") for path in sorted(site.rglob("*.html"))}
+class Page(HTMLParser):
+    """What a page holds for these checks: its ids, where its links lead, and what it loads. Read without a tree: the
+
+    real site has a third of a million elements.
+    """
+
+    LOADING: ClassVar = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: Counter[str] = Counter()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.hints: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        has = dict(attrs)
+        relations = (has.get("rel") or "").split()
+        if "id" in has:
+            self.ids[str(has["id"])] += 1
+        if tag == "a" and "href" in has:
+            self.links.append(has["href"] or "")
+        if self.LOADING.get(tag) in has and not (tag == "link" and relations == ["canonical"]):
+            self.loaded.append(has[self.LOADING[tag]] or "")
+        if tag == "link" and {"preconnect", "dns-prefetch"} & {*relations}:
+            self.hints.append(str(has))
+
+
+@cache
+def page_of(path: Path) -> Page:
+    """A page of a built site, which nothing changes: both checks read it once."""
+    return Page(path.read_text("utf-8"))
+
+
+def pages_of(site: Path) -> dict[Path, Page]:
+    found = {path: page_of(path) for path in sorted(site.rglob("*.html"))}
     assert len(found) > 8
     return found
 
@@ -23,23 +63,25 @@ def pages_of(site: Path) -> dict[Path, BeautifulSoup]:
 def check_ids_and_links(site: Path) -> int:
     """Every id is unique on its page, and every link inside the site leads to a page and to an id there."""
     pages = pages_of(site)
-    ids = {path: [str(node["id"]) for node in page.find_all(id=True)] for path, page in pages.items()}
-    for path, found in ids.items():
-        doubled = {name for name in found if found.count(name) > 1}
+    for path, page in pages.items():
+        doubled = {name for name, count in page.ids.items() if count > 1}
         assert not doubled, f"{path}: {doubled}"
     checked = 0
     for path, page in pages.items():
-        for link in page.select("a[href]"):
-            address, anchor = urldefrag(str(link["href"]))
+        targets: dict[str, Path] = {}
+        for link in page.links:
+            address, anchor = urldefrag(link)
             if urlsplit(address).scheme or path.name == "404.html":
                 continue
             # A query is a page's own state, such as the layout explorer's.
             address = address.partition("?")[0]
-            target = path if not address else (path.parent / unquote(address)).resolve()
-            target = target / "index.html" if target.is_dir() else target
-            assert target.is_file(), f"{path}: {link['href']}"
-            if anchor and target in ids:
-                assert anchor in ids[target] or anchor == "__comments", f"{path}: {link['href']}"
+            if address not in targets:
+                target = path if not address else (path.parent / unquote(address)).resolve()
+                targets[address] = target / "index.html" if target.is_dir() else target
+            target = targets[address]
+            assert target in pages or target.is_file(), f"{path}: {link}"
+            if anchor and target in pages:
+                assert anchor in pages[target].ids or anchor == "__comments", f"{path}: {link}"
             checked += 1
     return checked
 
@@ -47,16 +89,36 @@ def check_ids_and_links(site: Path) -> int:
 def check_nothing_from_elsewhere(site: Path) -> None:
     """No page loads anything from another host. (Links that a reader follows are not loaded.)"""
     for path, page in pages_of(site).items():
-        loaded = [
-            str(node.get(name))
-            for selector, name in (("script", "src"), ("img", "src"), ("iframe", "src"), ("source", "src"))
-            for node in page.select(f"{selector}[{name}]")
-        ]
-        loaded += [str(node["href"]) for node in page.select("link[href]") if node.get("rel") != ["canonical"]]
-        for address in loaded:
+        assert page.loaded, f"{path}: not even its own styles"
+        for address in page.loaded:
             host = urlsplit(address).netloc
             assert host in ("", "127.0.0.1:8000"), f"{path}: {address}"
-        assert not page.select("link[rel=preconnect], link[rel=dns-prefetch]")
+        assert page.hints == [], path
+
+
+def test_the_checks_find_what_they_are_for(tmp_path: Path) -> None:
+    sound = '<link rel="stylesheet" href="/a.css"><a href="1.html#x" id="x">\n<br id=y><img src=a.png />'
+    for number in range(9):
+        (tmp_path / f"{number}.html").write_text(sound, "utf-8")
+    (tmp_path / "a.png").touch()
+    assert check_ids_and_links(tmp_path) == 9
+    check_nothing_from_elsewhere(tmp_path)
+    faults = {
+        check_ids_and_links: ["<p id=y>", "<p id='x'/>", "<a href='10.html'>", "<a href='#z'>", "<a href='2.html?#z'>"],
+        check_nothing_from_elsewhere: [
+            *(f"<{tag} src='https://else.where/a'>" for tag in ("script", "img", "iframe", "source")),
+            "<link rel=icon href='//else.where/a'>",
+            "<link rel='preconnect' href=''>",
+            "<link rel='x dns-prefetch' href=''>",
+        ],
+    }
+    for check, added in faults.items():
+        for fault in added:
+            page_of.cache_clear()
+            (tmp_path / "8.html").write_text(sound + fault, "utf-8")
+            with pytest.raises(AssertionError, match=r"8\.html"):
+                check(tmp_path)
+    page_of.cache_clear()
 
 
 def test_ids_are_unique_and_links_resolve(sample_site: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -14,8 +15,6 @@ from bs4 import BeautifulSoup
 from annotate import sources
 from annotate.concepts import concepts
 from annotate.errors import SourceUnavailable
-from kernels.kernel import Backend
-from walkthroughs import runner
 from walkthroughs import step as catalog
 from walkthroughs.site import code, pages
 from walkthroughs.site.errors import UnknownPageItem
@@ -38,19 +37,15 @@ def checks() -> ModuleType:
     return module
 
 
-@pytest.fixture(scope="module")
-def built(vllm_024: sources.SourceTree, vllm_026: sources.SourceTree, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The real site. Steps that no record proves are run first, as `pagewalk site build` would."""
-    from mkdocs.commands.build import build
-    from mkdocs.config import load_config
+@cache
+def page_of(path: Path) -> BeautifulSoup:
+    """A page of the built site, to be looked at only: the large ones take seconds to read, and several tests do."""
+    return BeautifulSoup(path.read_text("utf-8"), "html.parser")
 
-    # In this process: forking one that has threads is a warning in newer Pythons, and warnings are errors here.
-    records = list(runner.run_many(list(catalog.steps().values()), Backend("sim"), jobs=1))
-    assert [record.step for record in records if record.status != "passed"] == []
-    code.tree_of.cache_clear()
-    site = tmp_path_factory.mktemp("real")
-    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(site)))
-    return site
+
+@pytest.fixture(scope="module")
+def built(real_site: Path) -> Path:
+    return real_site
 
 
 def test_the_committed_stubs_are_up_to_date() -> None:
@@ -131,7 +126,7 @@ def test_the_real_site_loads_nothing_from_elsewhere(built: Path, checks: ModuleT
 @pytest.mark.source
 def test_every_step_has_its_panes_its_badge_and_its_table(built: Path) -> None:
     for walk in catalog.registry().values():
-        page = BeautifulSoup((built / f"walkthroughs/{walk.id}/index.html").read_text("utf-8"), "html.parser")
+        page = page_of(built / f"walkthroughs/{walk.id}/index.html")
         assert len(page.select("table.pw-evidence")) == len(walk.steps)
         missing = {str(pane["data-source"]) for pane in page.select(".pw-missing")}
         assert missing == {step.source for step in walk.steps if absent(step.source)}
@@ -155,7 +150,7 @@ def test_every_step_has_its_panes_its_badge_and_its_table(built: Path) -> None:
 def test_every_step_of_upstream_code_has_a_line_that_lights_up_on_both_sides(built: Path) -> None:
     lonely = []
     for walk in catalog.registry().values():
-        page = BeautifulSoup((built / f"walkthroughs/{walk.id}/index.html").read_text("utf-8"), "html.parser")
+        page = page_of(built / f"walkthroughs/{walk.id}/index.html")
         for step in walk.steps:
             if "@" not in step.source or absent(step.source):
                 continue  # plain Python beside a kernel: some steps show two different things on purpose
@@ -172,7 +167,7 @@ def test_every_step_of_upstream_code_has_a_line_that_lights_up_on_both_sides(bui
 
 @pytest.mark.source
 def test_every_upstream_pane_names_its_licence_and_links_to_its_lines(built: Path) -> None:
-    page = BeautifulSoup((built / "walkthroughs/vllm-classic/index.html").read_text("utf-8"), "html.parser")
+    page = page_of(built / "walkthroughs/vllm-classic/index.html")
     panes = page.select(".pw-upstream[data-source^=vllm]")
     assert len(panes) >= 16
     for pane in panes:
@@ -190,7 +185,7 @@ def test_the_history_page_has_a_lane_a_track_and_a_cell_a_release(built: Path) -
     from annotate.history import committed
     from annotate.tracks import tracks
 
-    page = BeautifulSoup((built / "history/index.html").read_text("utf-8"), "html.parser")
+    page = page_of(built / "history/index.html")
     lanes = page.select("td .pw-lane")
     assert len(lanes) == len(tracks())
     releases = [entry.revision for entry in committed()]
@@ -220,13 +215,13 @@ def test_the_history_page_has_a_lane_a_track_and_a_cell_a_release(built: Path) -
 @pytest.mark.source
 def test_every_step_on_followed_code_says_what_became_of_it(built: Path) -> None:
     for walk in catalog.registry().values():
-        page = BeautifulSoup((built / f"walkthroughs/{walk.id}/index.html").read_text("utf-8"), "html.parser")
+        page = page_of(built / f"walkthroughs/{walk.id}/index.html")
         notes = page.select("p.pw-drift")
         followed = [step for step in walk.steps if step.source.startswith("vllm@")]
         assert len(notes) == len(followed)
         for note in notes:
             assert note.select_one('a[href="../../history/"]')
-    classic = BeautifulSoup((built / "walkthroughs/vllm-classic/index.html").read_text("utf-8"), "html.parser")
+    classic = page_of(built / "walkthroughs/vllm-classic/index.html")
     told = classic.select_one(".pw-drift-gone")
     assert told is not None
     assert "left vLLM by 0.25.0 (0.24.0 still had it)" in told.get_text()
