@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Callable, Iterator
 from operator import index as as_int
 from typing import Any
@@ -17,6 +18,8 @@ import numpy as np
 
 from kernels.simt.position import Position
 from kernels.simt.report import OutOfBounds, place
+
+_FLOATS = (float, np.floating)
 
 
 def dtype_of(spec: Any) -> np.dtype[Any]:
@@ -32,7 +35,7 @@ def truncated(value: Any, width: int, signed: bool) -> int:
     wide = max(width, 32)
     low, high = (-(1 << wide - 1), (1 << wide - 1) - 1) if signed else (0, (1 << wide) - 1)
     if value != value:
-        narrow = wide == 32 and isinstance(value, np.float32 | np.float16)
+        narrow = wide == 32 and isinstance(value, (np.float32, np.float16))
         return 0 if narrow else low if signed else 1 << wide - 1
     number = float(value)  # exact, and Python compares it with integers exactly
     return high if number >= high else low if number <= low else int(number)
@@ -53,11 +56,23 @@ def converter(dtype: np.dtype[Any]) -> Callable[[Any], Any]:
             box[0] = wrapped - (1 << bits) if signed and wrapped >> (bits - 1) else wrapped
         return box[0]
 
-    def convert_whole(value: Any) -> Any:
-        # C leaves open what a float outside the type becomes; NumPy does as this processor, not as a GPU.
-        return convert(truncated(value, bits, signed) if isinstance(value, float | np.floating) else value)
+    if dtype.kind not in "iu":
+        return convert
+    # The low bits of 64: nearly every integer fits there, and an error for one that does not costs ten conversions.
+    wide = np.empty(1, np.int64)
+    low = wide.view(dtype)[:1] if sys.byteorder == "little" else wide.view(dtype)[-1:]
 
-    return convert_whole if dtype.kind in "iu" else convert
+    def convert_whole(value: Any) -> Any:
+        if isinstance(value, _FLOATS):
+            # C leaves open what a float outside the type becomes; NumPy does as this processor, not as a GPU.
+            value = truncated(value, bits, signed)
+        try:
+            wide[0] = value
+        except OverflowError:
+            return convert(value)
+        return low[0]
+
+    return convert_whole
 
 
 def shape_of(shape: Any) -> tuple[int, ...]:

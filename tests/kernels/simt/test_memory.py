@@ -11,6 +11,7 @@ from kernels.simt import OutOfBounds, cuda, launch
 from kernels.simt.memory import converter, dtype_of
 
 DTYPES = ("float16", "float32", "float64", "int8", "uint8", "int32", "int64", "uint16")
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 
 
 def run(kernel, *args, threads=1, grid=1):
@@ -255,6 +256,15 @@ def test_integers_wrap_around(value, name):
     flat, grid = np.zeros(1, dtype), np.zeros((1, 1), dtype)
     run(kernel, flat, grid)
     assert flat[0] == grid[0, 0] == wrapped
+
+
+@given(st.sampled_from(INTEGERS), st.sampled_from(INTEGERS), st.data())
+def test_a_numpy_integer_of_any_width_is_cast_as_numpy_casts_it(given_name, name, data):
+    limits = np.iinfo(given_name)
+    value = np.dtype(given_name).type(data.draw(st.integers(int(limits.min), int(limits.max))))
+    got = converter(np.dtype(name))(value)
+    assert type(got) is np.dtype(name).type
+    assert got == value.astype(name)
 
 
 @given(st.floats(-1e6, 1e6))
