@@ -58,10 +58,10 @@ fetched: setup
 	$(BIN)/pagewalk fetch
 	$(BIN)/pagewalk fetch $(DRIFT_TESTED) || echo "Some of $(DRIFT_TESTED) are not here: their tests will say so." >&2
 
-# The network is slow and mypy is slow: neither waits for the other.
+# The network is slow and mypy is slow: neither waits for the other. The order of the test files is tests/conftest.py's.
 test: setup browser  ## prove everything: checks and tests, with real sources and a real browser
 	$(MAKE) -j 2 fetched check
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 drift: setup  ## read all fourteen releases again and record what became of every anchor, in annotate/drift/
 	$(BIN)/pagewalk drift --all-pinned --write

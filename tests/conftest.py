@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from annotate.sources import SourceTree
 
 ROOT = Path(__file__).resolve().parent.parent
+TESTS = ROOT / "tests"
 IN_CI = os.environ.get("CI") == "true"
 
 # The same examples at each run, and no deadline: a slow machine is not a bug.
@@ -40,6 +41,35 @@ settings.load_profile("pagewalk")
 
 STATUSES = {"passed", "failed", "error", "stale", "unavailable"}
 REAL_ADDRESS = "http://127.0.0.1:8000/"
+# The files and folders that take longest. Begun late, one of them would keep its worker at work long after the others
+# are done. All else follows in its usual order.
+LONG = (
+    "browser/test_real_site.py",
+    "browser/test_pages.py",
+    "walkthroughs/export/test_notebook.py",
+    "walkthroughs/commands/test_site.py",
+    "walkthroughs/test_against.py",
+    "browser",
+    "site/test_real_site.py",
+    "kernels/vllm/test_ops_grid.py",
+    "walkthroughs/server/test_server.py",
+    "walkthroughs/test_mutations.py",
+    "walkthroughs/test_ladder_mutations.py",
+    "walkthroughs/stepper/test_app.py",
+    "walkthroughs/lab",
+    "walkthroughs/drills/test_merge.py",
+    "walkthroughs/drills/test_fix.py",
+    "walkthroughs/drills/test_fix_check.py",
+    "walkthroughs/test_catalog.py",
+    "kernels/tuned/test_grid.py",
+    "kernels/tuned/test_rungs.py",
+    "kernels/vllm/test_narrow_attention.py",
+    "walkthroughs/commands/test_walk.py",
+    "walkthroughs/server/test_cases.py",
+    "walkthroughs/test_grid.py",
+    "walkthroughs/test_grid_workers.py",
+    "walkthroughs/test_tiny_vllm.py",
+)
 MadeOnce = Callable[[str, Callable[[Path], None]], Path]
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -66,8 +96,20 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def place_of(path: Path) -> int:
+    """The place in `LONG` of a test file or of a folder that it is in, the file's own first."""
+    if not path.is_relative_to(TESTS):
+        return len(LONG)
+    name = path.relative_to(TESTS)
+    return next((LONG.index(part.as_posix()) for part in (name, *name.parents) if part.as_posix() in LONG), len(LONG))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip GPU tests where there is no GPU."""
+    """Put the long files first, and skip GPU tests where there is no GPU."""
+    gone = [name for name in LONG if not (TESTS / name).exists()]
+    assert gone == [], f"LONG in tests/conftest.py names what is not there: {gone}"
+    places = {path: place_of(path) for path in {item.path for item in items}}
+    items.sort(key=lambda item: places[item.path])
     gpu_reason: str | None = None
     asked = False
     for item in items:
@@ -167,7 +209,7 @@ def sample() -> ModuleType:
     """The made-up site; the tests are no package, so it is loaded by its path."""
     name = "pagewalk_sample_site"
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, ROOT / "tests" / "site" / "sample.py")
+        spec = importlib.util.spec_from_file_location(name, TESTS / "site" / "sample.py")
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
