@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -25,6 +25,9 @@ ARGUMENTS = [
     "--no-first-run",
 ]
 OpenPage = Callable[..., Page]
+PATIENCE = 30_000
+"""Milliseconds until what should come is given up; a slow machine is not a bug."""
+expect.set_options(timeout=PATIENCE)
 SETTLED = """() => Promise.allSettled(document.getAnimations()
   .filter(({effect}) => effect.getComputedTiming().endTime < Infinity)
   .map(({finished}) => finished)).then(() => true)"""
@@ -138,7 +141,7 @@ def watched_pages(browser: Browser, base: str) -> Iterator[OpenPage]:
 
     def open_page(path: str = "", **options: Any) -> Page:
         context = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **options})
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(PATIENCE)
         contexts.append(context)
         page = context.new_page()
         page.on(

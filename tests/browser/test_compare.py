@@ -130,7 +130,7 @@ def test_a_chip_lights_its_lines_and_leads_to_the_page_of_its_idea(open_page: Op
     chip.hover()
     assert len(lit(page)) == 6
     chip.click()
-    page.wait_for_url("**/compare/toy-lookup/")
+    page.wait_for_url(re.compile(r"/compare/toy-lookup/(#.*)?$"))
     page.wait_for_selector("#pair-toy-lookup .pw-status", state="attached")
 
 

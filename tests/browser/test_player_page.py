@@ -183,7 +183,8 @@ def test_the_themes_page_keys_work_in_the_player(open_page: OpenPage, key: str, 
     page = open_page(PAGE)
     open_player(page)
     page.keyboard.press(key)
-    page.wait_for_url(f"**/{where}")
+    # The theme may write the heading behind it that it saw last.
+    page.wait_for_url(re.compile(rf"/{where}(#.*)?$"))
 
 
 def test_a_space_on_a_button_is_the_buttons(open_page: OpenPage) -> None:
@@ -334,7 +335,6 @@ def test_the_themes_own_anchors_still_work(open_page: OpenPage) -> None:
     page.wait_for_timeout(1000)
     assert page.evaluate("location.hash") == "#step-write-keys"
     page.go_back()
-    hash_of(page, "#step-block-table&t=60")
     page.wait_for_timeout(300)  # time for what must not move it
     expect(player(page).locator(".pw-track")).to_have_attribute("aria-valuenow", "60")
 

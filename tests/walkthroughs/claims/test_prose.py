@@ -173,7 +173,9 @@ def test_a_step_without_lines_or_without_checks_is_no_voucher() -> None:
 
 def an_introduction(text: str) -> list[prose.Offence]:
     step = get("vllm-classic/slots")
-    walkthrough = Walkthrough("vllm-classic", "A title", text, "vllm@0.24.0", "kernels/vllm/classic_v1.py", [step])
+    walkthrough = Walkthrough(
+        "vllm-classic", "A title", text, "vllm@0.24.0", "kernels/vllm/classic_v1.py", steps=[step]
+    )
     return prose.of_introduction(walkthrough, load_committed())
 
 

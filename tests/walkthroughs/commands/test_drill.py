@@ -218,7 +218,7 @@ def test_kill_9_in_mid_session_loses_at_most_the_answer_being_typed(drill: Drill
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals here")
-def test_at_a_terminal_space_reveals_and_one_key_rates(tmp_path: Path) -> None:
+def test_at_a_terminal_space_reveals_and_one_key_rates(tmp_path: Path, prompted: Callable[..., None]) -> None:
     import pexpect
 
     env = environment(tmp_path) | {"TERM": "xterm", "NO_COLOR": "1"}
@@ -228,26 +228,26 @@ def test_at_a_terminal_space_reveals_and_one_key_rates(tmp_path: Path) -> None:
     )  # fmt: skip
     try:
         child.expect_exact("recall/table")
-        child.expect_exact("> ")
+        prompted(child)
         child.send(" ")
         child.expect_exact("It maps blocks.")
-        child.expect_exact("1-4 ")
+        prompted(child, "1-4 ")
         child.send("4")
         child.expect_exact("Easy: again in 8 d.")
         child.expect_exact("recall/deeper")
-        child.expect_exact("> ")
+        prompted(child)
         child.send("abc\r")
         child.expect_exact("You said 3 letters.")
-        child.expect_exact("1-4 ")
+        prompted(child, "1-4 ")
         child.send("\r")
         child.expect_exact("Good: again in 10 min.")
-        child.expect_exact("> ")
+        prompted(child)
         child.send("\x1b[A")  # an arrow: nothing
         child.send("x")
         child.expect_exact("x")
         child.send("yz\x7f\r")  # edited: xy
         child.expect_exact("You said 2 letters.")
-        child.expect_exact("1-4 ")
+        prompted(child, "1-4 ")
         child.send("q")
         child.expect_exact("Kept.")
         child.expect(pexpect.EOF)

@@ -591,7 +591,7 @@ def test_kill_9_in_the_middle_loses_at_most_the_answer_being_typed(hold_apart: H
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals here")
-def test_at_a_terminal(tmp_path: Path) -> None:
+def test_at_a_terminal(tmp_path: Path, prompted: Callable[..., None]) -> None:
     import pexpect
 
     def spawned(*args: str) -> Any:
@@ -603,20 +603,20 @@ def test_at_a_terminal(tmp_path: Path) -> None:
     child = spawned("--seed", "7")
     try:
         child.expect_exact("── 1 · recall")
-        child.expect_exact("> ")
+        prompted(child)
         child.send("a")
         child.expect_exact("a")
         child.send("bcd\x7f\r")  # edited
-        child.expect_exact("> ")
+        prompted(child)
         child.send("second\r")
-        child.expect_exact("> ")
+        prompted(child)
         child.send("\r")
         child.expect_exact("A good answer has:")
-        child.expect_exact("> ")
+        prompted(child)
         child.send("1 2\r")
         child.expect_exact("2 of 2.")
         child.expect_exact("── 2 ·")
-        child.expect_exact("> ")
+        prompted(child)
         child.sendintr()
         child.expect_exact("Kept: 1 answer")
         child.expect(pexpect.EOF)
@@ -626,7 +626,7 @@ def test_at_a_terminal(tmp_path: Path) -> None:
     child = spawned()
     try:
         child.expect_exact("── 2 ·")
-        child.expect_exact("> ")
+        prompted(child)
         child.send("\x04")  # the end of the input
         child.expect_exact("Kept: 1 answer")
         child.expect(pexpect.EOF)
@@ -657,7 +657,7 @@ def test_what_waits_at_a_terminal_is_seen_and_forgotten(monkeypatch: pytest.Monk
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals here")
-def test_what_is_pasted_is_one_answer_and_ticks_nothing(tmp_path: Path) -> None:
+def test_what_is_pasted_is_one_answer_and_ticks_nothing(tmp_path: Path, prompted: Callable[..., None]) -> None:
     import pexpect
 
     child = pexpect.spawn(
@@ -667,18 +667,18 @@ def test_what_is_pasted_is_one_answer_and_ticks_nothing(tmp_path: Path) -> None:
     first = "A table that maps blocks, long enough for one read."
     try:
         child.expect_exact("── 1 · recall")
-        child.expect_exact("> ")
+        prompted(child)
         child.send(f"{first}\r\rTwo paragraphs later.\r\r1\r")
         child.expect(r"1\r\n.*?> ")
         child.send("\r")
         child.expect_exact("0: none.")
-        child.expect_exact("> ")
+        prompted(child)
         child.send("\r")
         child.expect_exact("Type which points you had")
-        child.expect_exact("> ")
+        prompted(child)
         child.send("0\r")
         child.expect_exact("0 of 2.")
-        child.expect_exact("> ")
+        prompted(child)
         child.send("\x04")
         child.expect(pexpect.EOF)
     finally:
