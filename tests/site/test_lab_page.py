@@ -65,6 +65,19 @@ def test_events_stand_under_their_steps_with_words() -> None:
     assert "preempted" in (marks["P"] or "")
 
 
+def test_of_several_events_at_a_step_the_last_in_a_requests_life_stands() -> None:
+    scenario = scenarios()["demand-32"]
+    moments = predict(scenario)
+    root = drawn(lab_svg(scenario, moments, kept_of("demand-32"), WIDE))
+    found = [(mark.text, title.text or "") for mark in root.iter(f"{SVG}text") for title in mark.iter(f"{SVG}title")]
+    assert len(found) == sum(bool(moment.events) for moment in moments)
+    assert any(len(said.split("; ")) > 1 for _, said in found)
+    for sign, said in found:
+        here = {part.split()[0] for part in said.split(": ", 1)[1].split("; ")}
+        assert sign == next(mark for kind, mark in (("freed", "F"), ("preempted", "P"), ("edge", "+"), ("hit", "H"),
+                                                    ("admitted", "A")) if kind in here)  # fmt: skip
+
+
 def test_the_badge_says_device_and_versions() -> None:
     lines = project_lab("shared-32", lambda html: html)
     assert lines[1].startswith("**Seen on a CPU, vLLM 0.32.0, torch 2.13.0")

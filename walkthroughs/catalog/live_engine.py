@@ -139,7 +139,7 @@ def step_edges(bench: Workbench) -> None:
     Tokens 31 and 32 fill the first block. Token 33 needs a second. It was generated in step 3, and its key is written
     in step 4. From there on every 32nd step takes one block more: steps 4, 36 and 68.
 
-    Between the edges nothing is taken, by nobody. That is what the flat parts of the line say.
+    Between the edges nobody takes anything. That is what the flat parts of the line say.
 
     One more edge is never seen. In step 100 the last token but one falls into a fifth block, and the request is done in
     the same step. The block is taken and given back before anybody looks.
@@ -182,8 +182,8 @@ def step_several(bench: Workbench) -> None:
     Six requests of different lengths come and go. None begins like another. So the blocks in use are a plain sum: one
     formula for each request that runs, and nothing for those that are done.
 
-    Look at the prompts of 32 and 33 tokens. They differ by one token, and by one block, from the first step on. The
-    prompt of 32 follows one step later, when its first own token is written.
+    Look at the prompts of 32 and 33 tokens. They differ by one token, and in their first step by one block. The prompt
+    of 32 takes its second block one step later, when the first token that it generated is written.
 
     ::: lab several-32
     """
@@ -270,7 +270,7 @@ def step_waiting(bench: Workbench) -> None:
     The first ones come in as they arrive. The last one has to wait until somebody is done. While it waits it holds
     nothing: its table is empty.
 
-    The pool is never more than full. Twelve is the end of the line.
+    The pool is never more than full. The line never goes above twelve.
 
     ::: lab demand-32
     """
@@ -296,7 +296,8 @@ def step_preempted(bench: Workbench) -> None:
     The request that came in last gives back everything, and waits at the head of the queue. Its tokens are kept, its
     keys and values are not. When it comes in again, they are computed once more, prompt and answer in one go.
 
-    In the chart the line drops by all of its blocks at once, and one of them goes to whoever asked.
+    In the chart the line drops by all of its blocks at once, by two and later by four. Both times it was the last one
+    itself that asked. So nobody takes any of them at that moment.
     """
     seen = lab("demand-32")
     gone = [(event.request, m.step) for m in seen.predicted for event in m.events if event.kind == "preempted"]

@@ -55,11 +55,11 @@ def reports_lab_errors(command: Callable[P, None]) -> Callable[P, None]:
 
     @functools.wraps(command)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
-        from walkthroughs.lab.errors import LabError, LabMissing, PortInUse
+        from walkthroughs.lab.errors import LabError, LabMissing, NotAsNamed, PortInUse
 
         try:
             command(*args, **kwargs)
-        except (LabMissing, PortInUse) as error:
+        except (LabMissing, NotAsNamed, PortInUse) as error:
             raise click.UsageError(str(error)) from error
         except LabError as error:
             raise click.ClickException(str(error)) from error

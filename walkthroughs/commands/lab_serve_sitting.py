@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.padding import Padding
 from rich.text import Text
 
-from walkthroughs.commands.lab_sitting import SHOWN, Guesses
+from walkthroughs.commands.lab_sitting import SHOWN, Guesses, chart_width
 from walkthroughs.lab.chart import BAND, BESIDE, LINE, POINT, SERVER_LEGEND, server_chart
 from walkthroughs.lab.phases import BLOCK_SIZE, NUM_BLOCKS, Outcome, Phase
 from walkthroughs.lab.questions import Question, questions
@@ -20,7 +20,6 @@ from walkthroughs.lab.server import Server
 
 BETWEEN = 0.08
 """Seconds between two drawings: the readings come faster than an eye follows, and drawing delays the next one."""
-WIDEST = 100
 
 
 class ServeSitting:
@@ -75,8 +74,8 @@ class ServeSitting:
         """The chart of an outcome as it is now, with what its signs mean."""
         band = f"{LINE} predicted" if len(outcome.phase.asks) == 1 else f"{LINE} or {BAND} predicted, at each reading"
         beside = f", {BESIDE} read and not as predicted" if any(not sample.fits for sample in outcome.samples) else ""
-        width = min(self.screen.width, WIDEST)
-        return [f"blocks in use: {band}, {POINT} read{beside}", *server_chart(outcome, width=width), SERVER_LEGEND]
+        lines = server_chart(outcome, width=chart_width(self.screen))
+        return [f"blocks in use: {band}, {POINT} read{beside}", *lines, SERVER_LEGEND]
 
     def _close(self, outcome: Outcome) -> None:
         if self.quiet:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 
@@ -19,6 +19,7 @@ from walkthroughs.lab.watch import Result, Seen
 
 Step = tuple[Result, Seen] | None
 Steps = Iterator[Step]
+WIDEST = 100
 SHOWN = 5
 """The most mismatches of a scenario that are printed; `--json` has all of them."""
 
@@ -63,8 +64,8 @@ class Sitting:
     def _open(self, scenario: Scenario, moments: Sequence[Moment]) -> None:
         if self.quiet:
             return
-        say = functools.partial(self.screen.print, markup=False, soft_wrap=True)
-        say()
+        say = self._say
+        say("")
         say(scenario.title, style="bold")
         for ask in scenario.requests:
             say(f"  {ask.name}: {len(ask.prompt)} tokens in the prompt, generates {ask.generate}, "
@@ -96,32 +97,38 @@ class Sitting:
     def drawn(self, result: Result) -> list[str]:
         """The chart of a result as it is now."""
         kinds = [[event.kind for event in moment.events] for moment in result.predicted]
-        width = min(self.screen.width, 100)
-        lines = chart([m.used for m in result.predicted], [s.used for s in result.seen], kinds, width=width)
+        used = [seen.used for seen in result.seen]
+        lines = chart([moment.used for moment in result.predicted], used, kinds, width=chart_width(self.screen))
         return [f"blocks in use: {'─'} predicted, {'●'} observed", *lines, LEGEND]
 
     def _close(self, result: Result) -> None:
         if self.quiet:
             return
         for step in result.scenario.moments if self.asks else ():
-            self.screen.print(
-                f"  after step {step}: {self._why(result, step)}: {self.guesses.said(_question(step))}",
-                markup=False,
-                soft_wrap=True,
-            )
+            self._say(f"  after step {step}: {self._why(result, step)}: {self.guesses.said(_question(step))}")
         for mismatch in result.mismatches[:SHOWN]:
-            self.screen.print(f"  MISMATCH {mismatch}", style="bold red", markup=False, soft_wrap=True)
+            self._say(f"  MISMATCH {mismatch}", style="bold red")
         verdict = "as predicted" if result.status == "passed" else f"mismatches: {len(result.mismatches)}"
         style = "green" if result.status == "passed" else "bold red"
         self.screen.print(f"  {len(result.seen)} steps, {verdict}", style=style)
+
+    def _say(self, words: str, style: str | None = None) -> None:
+        """Print a line: folded between words on a terminal, whole in a file."""
+        self.screen.print(words, style=style, markup=False, soft_wrap=not self.screen.is_terminal)
 
     def _why(self, result: Result, step: int) -> str:
         """The blocks in use at a moment, with the sum they come from."""
         moment = result.predicted[step - 1]
         parts = [f"{row.name} {row.blocks}" for row in moment.rows if row.blocks]
         held = sum(row.blocks for row in moment.rows)
-        shared = f", of which {held - moment.used} counted twice" if held > moment.used else ""
+        shared = f", less {held - moment.used} counted before" if held > moment.used else ""
         return f"{moment.used} in use ({', '.join(parts) or 'nobody holds any'}{shared})"
+
+
+def chart_width(screen: Console) -> int:
+    """Columns that a chart may take. Of a terminal without abilities rich says 80, whatever it has."""
+    columns = shutil.get_terminal_size((screen.width, 0)).columns if screen.is_dumb_terminal else screen.width
+    return min(columns, WIDEST)
 
 
 def _question(step: int) -> str:

@@ -15,12 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from walkthroughs.digest import ROOT
-from walkthroughs.lab.errors import LabMissing, TooLittleMemory
+from walkthroughs.lab import model as tiny
+from walkthroughs.lab.errors import LabMissing, NotAsNamed, TooLittleMemory
 
 LOCK = Path(__file__).with_name("lab.lock")
 ENGINE = Path(__file__).with_name("engine.py")
 DONE = "pagewalk-lab.json"
 """Written into the environment when it is whole, and naming the lock file that it was made from."""
+CONFIGS = ("config.json", "params.json")
+"""Either of them tells vLLM what a folder's model is."""
 NEEDED = 3 * 2**29
 """Bytes of memory that must be free before an engine starts: it holds about 0.6 GiB, its loading more."""
 MEMINFO = Path("/proc/meminfo")
@@ -34,7 +37,9 @@ class Lab:
     model: Path
     cache: Path
     own: bool = True
-    """True for the environment that `make live-lab` makes: a CPU build, and the tiny model without weights."""
+    """True for the lab's tiny model, which has no weights; False for a reader's."""
+    made: bool = True
+    """True for the environment that `make live-lab` makes, with a CPU build; False for a reader's own Python."""
 
     def variables(self) -> dict[str, str]:
         """The environment of the lab's processes: this one's, offline, and with vLLM's files in one place."""
@@ -64,12 +69,18 @@ def locked(lock: Path = LOCK) -> Mapping[str, str]:
 
 
 def find(where: Path | None = None, *, python: Path | None = None, model: Path | None = None) -> Lab:
-    """The lab's environment, or a reader's own Python and model; raises LabMissing, which says how to make it."""
+    """The lab's environment, or a reader's own Python and model; for a Python without one, the tiny model is written.
+
+    Raises LabMissing, which says how to make it, and NotAsNamed.
+    """
     home = where or folder()
+    if model is not None:
+        _need_model(model)
     if python is not None:
-        if not python.exists():
-            raise LabMissing(str(python), "is not there")
-        return Lab(python, model or home / "model", home / "cache", own=False)
+        _need_python(python)
+        # Not resolved: the link itself is what tells a virtual environment from the Python that it was made with.
+        chosen = model or tiny.write(home / "model")
+        return Lab(python.absolute(), chosen, home / "cache", own=model is None, made=False)
     made = home / DONE
     if not (home / "bin" / "python").exists():
         raise LabMissing(str(home), "is not there")
@@ -80,6 +91,20 @@ def find(where: Path | None = None, *, python: Path | None = None, model: Path |
     if digest != lock_digest():
         raise LabMissing(str(home), "was made from another lock file")
     return Lab(home / "bin" / "python", model or home / "model", home / "cache", own=model is None)
+
+
+def _need_python(python: Path) -> None:
+    if not python.exists():
+        raise NotAsNamed("--python", str(python), "is not there")
+    if not (python.is_file() and os.access(python, os.X_OK)):
+        raise NotAsNamed("--python", str(python), "is no program that can be run")
+
+
+def _need_model(model: Path) -> None:
+    if not model.is_dir():
+        raise NotAsNamed("--model", str(model), "is no folder on this machine")
+    if not any((model / name).exists() for name in CONFIGS):
+        raise NotAsNamed("--model", str(model), f"holds no model, as there is no {CONFIGS[0]}")
 
 
 def free_memory(meminfo: Path = MEMINFO) -> int | None:

@@ -18,6 +18,13 @@ class LabMissing(LabError):
         super().__init__(f"the lab's environment {where} {why}: {MAKE} (about 2.5 GB, 3 minutes)")
 
 
+class NotAsNamed(LabError):
+    """What a reader named is not what it must be: `option` names a Python that runs, or the folder of a model."""
+
+    def __init__(self, option: str, path: str, why: str) -> None:
+        super().__init__(f"{option} {path} {why}; nothing was started")
+
+
 class TooLittleMemory(LabError):
     """The machine has less free memory than an engine needs. `needed` and `free` in bytes."""
 

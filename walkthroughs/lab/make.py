@@ -27,6 +27,10 @@ MINUTES = 3
 UNWANTED = ("torchvision", "torchaudio", "torchcodec")
 """vLLM imports these where it finds them, and fails with releases that do not fit its torch."""
 TRIAL = "import torch, vllm; from vllm import LLM; print(vllm.__version__, torch.__version__)"
+BEGUN = "pagewalk-lab.begun"
+"""Written into the folder first of all: what has it, or `environment.DONE`, is ours to remove."""
+RUN_LEAVES = frozenset({"cache", "model"})
+"""What a run with a reader's own Python leaves in the folder, before any environment is there."""
 CPU_TORCH = (
     "torch may be a build for GPUs, which lacks its libraries here: point pip to PyTorch's CPU builds "
     "(PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS), and make it again"
@@ -55,6 +59,7 @@ def make(home: Path, say: Callable[[str], None], run: Run | None = None) -> bool
     _part(say, 1, "a virtual environment")
     _clear(home)
     try:
+        write_text(home / BEGUN, "`make live-lab` made this folder, and may remove it.\n")
         venv.create(home, with_pip=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise LabNotMade(f"no virtual environment could be made in {home}: {error}") from error
@@ -96,11 +101,19 @@ def _need_room(home: Path) -> None:
 
 
 def _clear(home: Path) -> None:
-    """Remove an environment of an earlier try; refuse a folder that is something else."""
-    if not home.exists() or not any(home.iterdir()):
+    """Remove an environment of an earlier try; refuse what is something else, also somebody's own environment."""
+    if not home.exists():
         return
-    if not (home / "pyvenv.cfg").exists():
-        raise LabNotMade(f"{home} holds something else than an environment of the lab: name another in PAGEWALK_LAB")
+    if not home.is_dir():
+        raise LabNotMade(f"{home} is no folder: name another in PAGEWALK_LAB")
+    here = {path.name for path in home.iterdir()}
+    if here <= RUN_LEAVES:
+        return
+    if not here & {BEGUN, environment.DONE}:
+        raise LabNotMade(
+            f"{home} holds something else than an environment that this makes, and was left alone: name another folder "
+            "in PAGEWALK_LAB"
+        )
     shutil.rmtree(home)
 
 
@@ -117,6 +130,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except LabError as error:
         print(f"live-lab: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("live-lab: stopped; `make live-lab` begins anew", file=sys.stderr)
+        return 130
     return 0
 
 

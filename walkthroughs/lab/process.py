@@ -41,8 +41,8 @@ class Limits:
 
 
 def limits_for(lab: Lab, seconds: float) -> Limits:
-    """What an engine may take: that of the lab is tiny, a reader's own model takes the memory that it takes."""
-    return Limits(seconds) if lab.own else Limits(seconds, math.inf)
+    """What an engine may take: the lab's own is tiny, a reader's model or Python takes the memory that it takes."""
+    return Limits(seconds) if lab.own and lab.made else Limits(seconds, math.inf)
 
 
 class Running:
@@ -94,7 +94,10 @@ def running(command: Sequence[str], variables: Mapping[str, str], *, nice: int =
 
 @contextlib.contextmanager
 def _asked_to_end() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into SystemExit while a process runs, so that it is ended on the way out."""
+    """Turn SIGTERM and SIGHUP into SystemExit while a process runs, so that it is ended on the way out.
+
+    What is ignored stays ignored: `nohup` says that a closed terminal is to end nothing.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -102,7 +105,8 @@ def _asked_to_end() -> Iterator[None]:
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    heard = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, leave) for number in heard}
     try:
         yield
     finally:

@@ -15,6 +15,7 @@ from walkthroughs.lab.errors import (
     EngineFailed,
     LabError,
     LabMissing,
+    NotAsNamed,
     PortInUse,
     TookTooLong,
     TookTooMuch,
@@ -86,6 +87,7 @@ def wrong() -> Mapping[str, LabError]:
     return {
         "The environment is not there": LabMissing(".lab", "is not there"),
         "Its lock file has changed": LabMissing(".lab", "was made from another lock file"),
+        "A model or a Python of your own is not there": NotAsNamed("--model", "mine", "is no folder on this machine"),
         "The memory is short": TooLittleMemory(SERVER_NEEDS, GIB),
         "The engine takes too much of it": TookTooMuch(int(limits.memory) + GIB, limits.memory),
         "The port is somebody else's": PortInUse(8000),

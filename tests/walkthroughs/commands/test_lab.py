@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -11,13 +12,17 @@ from typing import Any
 
 import pexpect
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
+from click.testing import Result as Done
+from rich.console import Console
 
 from walkthroughs.commands.lab import lab_command
+from walkthroughs.commands.lab_sitting import Sitting, chart_width
 from walkthroughs.lab import environment
 from walkthroughs.lab.environment import Lab
 from walkthroughs.lab.predict import predict
 from walkthroughs.lab.scenarios import scenarios
+from walkthroughs.lab.watch import Result
 
 ENGINE = """
 import json, sys
@@ -31,7 +36,6 @@ for name in wanted:
         print(json.dumps(event))
 print(json.dumps({"event": "done"}))
 """
-Say = Callable[..., Result]
 
 
 def steps(name: str) -> list[dict[str, Any]]:
@@ -63,7 +67,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[st
     return tells
 
 
-def say(*args: str) -> Result:
+def say(*args: str) -> Done:
     return CliRunner().invoke(lab_command, args)
 
 
@@ -203,3 +207,31 @@ def test_a_reader_is_asked_before_anything_is_shown(tmp_path: Path) -> None:
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 0
+
+
+def test_a_terminal_without_abilities_has_a_chart_of_its_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Console(force_terminal=True, _environ={"TERM": "dumb"})
+    assert screen.width == 80
+    for columns, width in ((40, 40), (300, 100)):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert chart_width(screen) == width
+    assert chart_width(Console(width=60)) == 60
+
+
+def test_shared_blocks_are_counted_once_in_the_sum() -> None:
+    """Three blocks stand in three tables: twelve places, and six of them were counted before."""
+    scenario = scenarios()["shared-32"]
+    sitting = Sitting(Console(), asks=True, pace=0)
+    assert sitting._why(Result(scenario, predict(scenario)), 4) == "6 in use (a 4, b 4, c 4, less 6 counted before)"
+    assert sitting._why(Result(scenario, predict(scenario)), 43) == "0 in use (nobody holds any)"
+
+
+def test_a_narrow_terminal_folds_between_words_and_a_file_does_not() -> None:
+    for terminal, longest in ((True, 40), (False, 200)):
+        out = io.StringIO()
+        sitting = Sitting(Console(file=out, force_terminal=terminal, width=40, color_system=None), asks=False, pace=0)
+        sitting._say("  a: 100 tokens in the prompt, generates 60, comes before step 1")
+        lines = out.getvalue().splitlines()
+        assert max(map(len, lines)) <= longest
+        assert " ".join(" ".join(lines).split()) == "a: 100 tokens in the prompt, generates 60, comes before step 1"
+        assert len(lines) == (2 if terminal else 1)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from walkthroughs.lab import environment
-from walkthroughs.lab.errors import EngineDied, LabMissing, PortInUse, TooLittleMemory
+from walkthroughs.lab import model as tiny
+from walkthroughs.lab.errors import EngineDied, LabMissing, NotAsNamed, PortInUse, TooLittleMemory
 
 LINES = environment.LOCK.read_text().splitlines()
 
@@ -61,10 +66,34 @@ def test_what_is_missing_is_said_and_how_to_make_it(tmp_path: Path) -> None:
 
 
 def test_a_readers_own_python_and_model_are_taken_as_they_are(tmp_path: Path) -> None:
-    lab = environment.find(tmp_path, python=made(tmp_path / "mine") / "bin" / "python", model=tmp_path / "model")
-    assert (lab.own, lab.model) == (False, tmp_path / "model")
-    with pytest.raises(LabMissing, match="is not there"):
-        environment.find(tmp_path, python=tmp_path / "no-python")
+    home, mine = tmp_path / "lab", tiny.write(tmp_path / "mine")
+    lab = environment.find(home, python=Path(sys.executable), model=mine)
+    assert (lab.python, lab.model, lab.own, lab.made) == (Path(sys.executable), mine, False, False)
+    assert not home.exists()
+    lab = environment.find(made(home), model=mine)
+    assert (lab.python, lab.model, lab.own, lab.made) == (home / "bin" / "python", mine, False, True)
+
+
+def test_a_python_without_a_model_gets_the_tiny_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no weights: the engine must be told to make them up, as in the lab's own environment."""
+    monkeypatch.chdir(tmp_path)
+    link = tmp_path / "python"
+    link.symlink_to(sys.executable)
+    lab = environment.find(tmp_path / "lab", python=Path("python"))
+    assert lab.python == link
+    assert (lab.own, lab.made) == (True, False)
+    assert json.loads((lab.model / "config.json").read_text())["model_type"] == "llama"
+
+
+def test_what_a_reader_names_must_be_what_it_is_for(tmp_path: Path) -> None:
+    (tmp_path / "letter").touch()
+    for path, why in (("none", "is not there"), ("", "is no program"), ("letter", "is no program")):
+        with pytest.raises(NotAsNamed, match=f"^--python {tmp_path / path} {why}"):
+            environment.find(tmp_path, python=tmp_path / path)
+    for path, why in (("none", "is no folder"), ("letter", "is no folder"), ("", "holds no model")):
+        with pytest.raises(NotAsNamed, match=f"^--model {tmp_path / path} {why}"):
+            environment.find(made(tmp_path / "lab", "0"), model=tmp_path / path)
+        shutil.rmtree(tmp_path / "lab")
 
 
 def test_the_engine_gets_no_path_of_ours_and_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,3 +127,16 @@ def test_errors_name_what_to_do() -> None:
     assert "left alone" in str(PortInUse(8000))
     assert "was ended by signal 60" in str(EngineDied(-60, ""))
     assert "It said nothing" in str(EngineDied(1, " \n "))
+
+
+@pytest.mark.parametrize(("ci", "code", "said"), [("true", 1, "1 error"), ("", 0, "1 skipped")])
+def test_without_the_environment_ci_fails_and_a_reader_skips(tmp_path: Path, ci: str, code: int, said: str) -> None:
+    """The engine's own tests must not be missing in CI without a word."""
+    test = Path(__file__).with_name("test_oracle.py")
+    line = ("-q", "-p", "no:cacheprovider", f"{test}::test_it_is_the_release_that_is_locked")
+    variables = {**os.environ, "CI": ci, "PAGEWALK_LAB": str(tmp_path / "none")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *line], env=variables, cwd=environment.ROOT, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert (done.returncode, said in done.stdout) == (code, True), done.stdout

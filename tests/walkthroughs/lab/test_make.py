@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections import namedtuple
 from collections.abc import Sequence
 from pathlib import Path
@@ -103,6 +104,30 @@ def test_a_folder_of_something_else_is_left_alone(machine: Machine, tmp_path: Pa
     assert machine.commands == []
 
 
+def test_an_environment_of_somebody_else_is_left_alone(machine: Machine, tmp_path: Path) -> None:
+    """A reader may well name the one that their own vLLM is in."""
+    machine.create(tmp_path / "theirs", with_pip=True)
+    with pytest.raises(LabNotMade, match="was left alone"):
+        machine.make(tmp_path / "theirs")
+    assert (tmp_path / "theirs" / "bin" / "python").exists()
+    assert machine.commands == []
+
+
+def test_a_file_in_its_place_is_said(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "letter").write_text("dear")
+    with pytest.raises(LabNotMade, match="letter is no folder"):
+        machine.make(tmp_path / "letter")
+    assert (tmp_path / "letter").read_text() == "dear"
+
+
+def test_what_a_run_with_ones_own_python_left_is_no_hindrance(machine: Machine, tmp_path: Path) -> None:
+    home = tmp_path / "lab"
+    environment.find(home, python=Path(sys.executable))
+    (home / "cache").mkdir()
+    assert machine.make(home)
+    assert environment.find(home).own
+
+
 def test_a_full_disk_is_said_before_anything_starts(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,3 +151,10 @@ def test_the_cache_key_and_the_exit_code(
     monkeypatch.setattr(make, "make", fails)
     assert make.main([]) == 1
     assert capsys.readouterr().err == "live-lab: no room\n"
+
+    def stopped(*args: Any) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(make, "make", stopped)
+    assert make.main([]) == 130
+    assert capsys.readouterr().err == "live-lab: stopped; `make live-lab` begins anew\n"

@@ -68,6 +68,17 @@ def test_bounds_hold_every_way_to_spread_the_tokens(
             assert low <= used <= high, way
 
 
+@given(st.integers(1, 40), st.integers(1, 6), st.integers(0, 6), st.integers(0, 8), st.sampled_from([1, 4, 16]))
+def test_bounds_of_one_are_no_wider_than_what_it_can_hold(
+    prompt: int, generate: int, received: int, ahead: int, size: int
+) -> None:
+    received = min(received, generate)
+    can = [held(prompt, generate, n, size) for n in range(received, min(received + ahead, generate) + 1)]
+    if not received:  # it may be in, and its first token not yet said
+        can.append(math.ceil(prompt / size))
+    assert bounds([State(prompt, generate, received, True)], received + ahead, size) == (min(can), max(can))
+
+
 @given(st.integers(1, 200), st.integers(2, 50), st.sampled_from([16, 32, 128]), st.data())
 def test_a_single_request_has_one_value(prompt: int, generate: int, size: int, data: st.DataObject) -> None:
     generated = data.draw(st.integers(0, generate))

@@ -50,6 +50,12 @@ def test_one_request_has_a_line_and_several_have_none() -> None:
     assert TWO.most == 1 + 2
 
 
+@pytest.mark.parametrize("generate", [33, 34, 35, 36, 64, 65, 66, 67])
+def test_the_most_of_a_request_is_the_top_of_its_line(generate: int) -> None:
+    phase = Phase("p", "", (Ask("a", tuple(range(3, 33)), generate),))
+    assert phase.most == max(phase.line() or ()) == max(held(30, generate, n) for n in range(generate + 1))
+
+
 def test_several_have_bounds_from_how_far_each_is() -> None:
     assert TWO.expected(0, (NOT_SENT, NOT_SENT)) == (0, 0)
     assert TWO.expected(0, (0, NOT_SENT)) == (0, 1)
@@ -108,5 +114,8 @@ def test_problems_are_told_in_words() -> None:
         "1 blocks in use after the end, expected 0",
     ]
     assert outcome.status == "failed"
+    assert Outcome(phase, [Sample(1.0, 5, 3, 3, 3)], 128, 0).problems == [
+        "128 tokens found in the prefix cache, expected 96"
+    ]
     assert Outcome(phase, [Sample(1.0, 5, 3, 3, 3)], 96, 0).status == "passed"
     assert "not read while a request ran" in Outcome(phase, [], 96, 0).problems[0]

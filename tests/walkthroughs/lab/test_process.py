@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,9 @@ def test_when_we_are_ended_it_ends_as_well(script: Any, tmp_path: Path, number: 
     path = script(f"{SLEEPER}time.sleep(600)\n")
     outer = tmp_path / "outer.py"
     outer.write_text(
-        "import os, sys\nfrom pathlib import Path\nfrom walkthroughs.lab.process import Limits, events\n"
+        "import os, signal, sys\nfrom pathlib import Path\nfrom walkthroughs.lab.process import Limits, events\n"
+        # Whoever runs the tests in the background has them ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
         f"for event in events(Path(sys.executable), Path({str(path)!r}), {{}}, dict(os.environ), Limits(60.0)):\n"
         "    if 'pid' in event: print(event['pid'], flush=True)\n"
     )
@@ -169,7 +172,20 @@ def test_signals_are_ours_only_while_something_runs() -> None:
     assert gone(child.process.pid)
 
 
-def test_a_readers_own_model_may_be_large_and_ours_may_not(tmp_path: Path) -> None:
-    own, theirs = (Lab(Path(sys.executable), tmp_path, tmp_path, own=mine) for mine in (True, False))
-    assert limits_for(own, 7.0) == Limits(7.0, 4 << 30)
-    assert limits_for(theirs, 7.0) == Limits(7.0, float("inf"))
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    """As under `nohup`, where a closed terminal is to end nothing."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with running(["sleep", "600"], dict(os.environ)):
+            signal.raise_signal(signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_readers_own_model_or_python_may_be_large_and_ours_may_not(tmp_path: Path) -> None:
+    ours = Lab(Path(sys.executable), tmp_path, tmp_path)
+    assert limits_for(ours, 7.0) == Limits(7.0, 4 << 30)
+    for theirs in (replace(ours, own=False), replace(ours, made=False)):
+        assert limits_for(theirs, 7.0) == Limits(7.0, float("inf"))

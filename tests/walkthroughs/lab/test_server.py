@@ -225,8 +225,10 @@ def test_a_free_port_is_free_and_a_low_one_is_refused() -> None:
 def test_when_we_are_ended_the_server_ends_as_well(tmp_path: Path, number: int) -> None:
     outer, port = tmp_path / "outer.py", free_port()
     outer.write_text(
-        "import sys, time\nfrom pathlib import Path\nfrom walkthroughs.lab.environment import Lab\n"
+        "import signal, sys, time\nfrom pathlib import Path\nfrom walkthroughs.lab.environment import Lab\n"
         "from walkthroughs.lab.server import serving\n"
+        # Whoever runs the tests in the background has them ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
         f"line = [sys.executable, {str(STAND_IN)!r}, '{port}']\n"
         f"with serving(Lab(Path(), Path(), Path()), {port}, line=line) as server:\n"
         "    print(*server.child.kin.processes(), flush=True)\n    time.sleep(600)\n"

@@ -10,6 +10,8 @@ import pytest
 
 from walkthroughs import digest, evidence
 from walkthroughs.lab import record, steps
+from walkthroughs.lab.predict import predict
+from walkthroughs.lab.scenarios import scenarios
 from walkthroughs.step import get
 
 EDGES = "live-engine/edges"
@@ -40,6 +42,16 @@ def test_an_engine_that_did_something_else_fails_the_step_and_no_file_is_written
     failed = steps.write_steps(tmp_path)
     assert [line.split()[:2] for line in failed] == [[EDGES, "failed"]]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_text_of_the_preempted_step_is_what_happened() -> None:
+    """By two blocks and later by four; whoever asked was itself the last, so nobody took any."""
+    made = record.load()
+    assert made is not None
+    used = next(kept.used for kept in made.scenarios if kept.id == "demand-32")
+    moments = [m for m in predict(scenarios()["demand-32"]) if any(event.kind == "preempted" for event in m.events)]
+    assert [(m.step, used[m.step - 2] - used[m.step - 1]) for m in moments] == [(28, 2), (41, 4)]
+    assert [[event.kind for event in m.events] for m in moments] == [["preempted"], ["preempted"]]
 
 
 def test_another_record_is_another_digest(tmp_path: Path) -> None:

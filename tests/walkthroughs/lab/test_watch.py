@@ -79,8 +79,9 @@ def test_a_block_too_few_is_seen_in_the_table_and_in_the_ids() -> None:
 
 def test_the_pools_own_count_is_compared() -> None:
     moment, seen, before = moment_and_seen(6)
-    (found,) = differences(moment, replace(seen, used=seen.used + 1), before, 65)
-    assert found.what == "blocks in use"
+    for wrong in (seen.used - 1, seen.used + 1):
+        (found,) = differences(moment, replace(seen, used=wrong), before, 65)
+        assert (found.what, found.observed) == ("blocks in use", str(wrong))
 
 
 @pytest.mark.parametrize("number", [0, 65, -1])
@@ -102,6 +103,13 @@ def test_a_table_may_not_change_while_its_request_runs() -> None:
     assert seen.requests["b"].status == RUNNING
     other = changed(before, "b", blocks=(60, *before.requests["b"].blocks[1:]))
     assert [m.what for m in differences(moment, seen, other, 65)] == ["ids of b"]
+
+
+def test_a_table_may_not_change_its_order_while_its_request_runs() -> None:
+    moment, seen, before = moment_and_seen(6)
+    assert len(seen.requests["b"].blocks) == len(before.requests["b"].blocks) == 2
+    turned = changed(seen, "b", blocks=seen.requests["b"].blocks[::-1])
+    assert [m.what for m in differences(moment, turned, before, 65)] == ["ids of b"]
 
 
 def test_two_requests_on_one_block_without_sharing_are_found() -> None:
