@@ -26,7 +26,7 @@ from walkthroughs.lab.errors import EngineDied, EngineFailed, LabError, PortInUs
 from walkthroughs.lab.metrics import Scrape, read
 from walkthroughs.lab.phases import BLOCK_SIZE, MAX_LEN, NOT_SENT, NUM_BLOCKS, Outcome, Phase, Sample
 from walkthroughs.lab.priority import hold_back
-from walkthroughs.lab.process import Limits, Running, running
+from walkthroughs.lab.process import TICK, Limits, Running, running
 from walkthroughs.lab.scenarios import Ask
 
 HOST = "127.0.0.1"
@@ -111,11 +111,14 @@ class Server:
             raise TookTooMuch(held, self.limits.memory)
 
     def run(self, phase: Phase, seen: Callable[[Outcome], None] = lambda outcome: None) -> Outcome:
-        """Send a phase's requests, and read the metrics until all are done; `seen` is called after each reading."""
+        """Send a phase's requests, and read the metrics until all are done; `seen` is called after each reading.
+
+        Raises TookTooLong, and what `check` and `scrape` do.
+        """
         outcome, start = Outcome(phase), self.scrape()
         streams = [Stream(self.port, self.model, ask) for ask in phase.asks]
         begun = threading.Thread(target=_begin, args=(streams, phase.apart), daemon=True)
-        started = time.monotonic()
+        started, looked = time.monotonic(), 0.0
         begun.start()
         while begun.is_alive() or any(stream.is_alive() for stream in streams):
             before = [stream.received for stream in streams]
@@ -128,6 +131,9 @@ class Server:
             seen(outcome)
             if now > self.limits.seconds:
                 raise TookTooLong(self.limits.seconds, f"{phase.id} ran")
+            if now - looked > TICK:
+                looked = now
+                self.check()
         for stream in streams:
             if stream.problem:
                 self.check(PATIENCE)

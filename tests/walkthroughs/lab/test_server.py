@@ -18,7 +18,7 @@ import pytest
 
 from walkthroughs.lab import environment, server
 from walkthroughs.lab.environment import Lab
-from walkthroughs.lab.errors import EngineDied, EngineFailed, LabError, PortInUse, TookTooLong
+from walkthroughs.lab.errors import EngineDied, EngineFailed, LabError, PortInUse, TookTooLong, TookTooMuch
 from walkthroughs.lab.phases import MAX_LEN, NOT_SENT, Phase, phases
 from walkthroughs.lab.process import Limits
 from walkthroughs.lab.scenarios import Ask
@@ -87,6 +87,24 @@ def test_a_server_that_counts_otherwise_is_found_out(make: Make) -> None:
         outcome = running.run(SINGLE)
     assert outcome.status == "failed"
     assert "blocks, expected" in outcome.problems[0]
+
+
+LONG = Phase("long", "", (Ask("a", tuple(range(3, 40)), 4000),))
+
+
+@pytest.mark.parametrize(
+    ("limits", "error", "said"),
+    [(Limits(0.2), TookTooLong, "long ran"), (Limits(60.0, memory=1 << 20), TookTooMuch, "more than the 0.0 GiB")],
+    ids=["time", "memory"],
+)
+def test_a_phase_that_takes_too_much_is_ended(make: Make, limits: Limits, error: type[LabError], said: str) -> None:
+    with make() as running:
+        pids = running.child.kin.processes()
+        running.limits = limits
+        with pytest.raises(error, match=said):
+            running.run(LONG)
+    assert len(pids) == 2
+    assert gone(pids)
 
 
 def test_whoever_watches_sees_each_reading_and_the_end(make: Make) -> None:
