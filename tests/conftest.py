@@ -11,8 +11,10 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Generator
 from pathlib import Path
 from types import ModuleType
@@ -79,6 +81,12 @@ def missing(reason: str) -> NoReturn:
     if IN_CI:
         pytest.fail(f"{reason} (CI=true: this must run)", pytrace=False)
     pytest.skip(reason)
+
+
+def pytest_configure() -> None:
+    """Hear Ctrl-C again: a run in the background ignores it, and so would every program that a test starts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -52,16 +52,26 @@ def test_it_needs_nothing_of_ours_and_no_library_to_be_imported() -> None:
 
 
 PEERS = ROOT / "kernels" / "tuned" / "peers.py"
+# Run by the Python of the live lab, never by ours.
+LAB = ROOT / "walkthroughs" / "lab" / "engine.py"
 """The benchmark measures vLLM's ops where they are installed; it is asked for by name, inside a function."""
 
 
 def test_no_other_file_names_vllms_modules_as_imports() -> None:
     for package in ("annotate", "kernels", "walkthroughs"):
         for path in (ROOT / package).rglob("*.py"):
-            if path not in (FILE, PEERS):
+            if path not in (FILE, PEERS, LAB):
                 text = path.read_text("utf-8")
                 assert "import vllm" not in text, path
                 assert 'import_module("vllm' not in text, path
+
+
+def test_nothing_of_ours_imports_what_the_labs_python_runs() -> None:
+    for package in ("annotate", "kernels", "walkthroughs"):
+        for path in (ROOT / package).rglob("*.py"):
+            text = path.read_text("utf-8")
+            assert "lab.engine import" not in text, path
+            assert "lab import engine" not in text, path
 
 
 def test_the_benchmark_imports_vllm_only_when_it_measures_it() -> None:

@@ -27,8 +27,11 @@ from walkthroughs.lab.questions import questions
 
 STAND_IN = Path(__file__).parents[1] / "lab" / "stand_in.py"
 WAIT = 30
+# As in the foreground, also where the tests run behind `nohup` or in the background.
 PROGRAM = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from pathlib import Path
 from walkthroughs.lab import environment, server
 environment.find = lambda **own: environment.Lab(Path(sys.executable), Path(), Path())
