@@ -11,12 +11,14 @@ import contextlib
 import os
 import secrets
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 MARK = "PAGEWALK_RUN"
 ROUNDS = 50
+PATIENCE, TICK = 5.0, 0.01
 PROC = Path("/proc")
 
 
@@ -52,16 +54,22 @@ class Kin:
         found = self.processes()
         return len(found), sum(map(resident, found))
 
-    def end(self, kill: Callable[[int, int], None] = os.kill) -> bool:
-        """End all that are found, again until none is; False if some still are after many rounds."""
-        for _ in range(ROUNDS):
-            found = self.processes()
-            if not found:
-                return True
+    def end(self, kill: Callable[[int, int], None] = os.kill, patience: float = PATIENCE) -> bool:
+        """End all that are found, again until none is; False if some still are after many rounds.
+
+        `patience`: seconds that those killed may take to go. A process gives back its memory first.
+        """
+        rounds, until, before = 0, time.monotonic() + patience, [0]
+        while (found := self.processes()) and rounds < ROUNDS:
             for pid in found:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     kill(pid, signal.SIGKILL)
-        return not self.processes()
+            if found == before and time.monotonic() < until:
+                time.sleep(TICK)
+            else:
+                rounds += 1
+            before = found
+        return not found
 
 
 def resident(pid: int) -> int:

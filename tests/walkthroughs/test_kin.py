@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ import pytest
 from walkthroughs import kin
 from walkthroughs.kin import MARK, Kin, resident
 
+WAIT = 30.0
 SLEEP = "import sys, time; print(flush=True); time.sleep(600)"
 # As the first process of a run: it starts another, in some way, says its number, and stays.
 PARENT = """
@@ -152,15 +154,27 @@ def test_resident_is_read_of_a_live_process_only() -> None:
 def test_what_cannot_be_ended_is_said(run: Any) -> None:
     found, process, _ = run(SLEEP)
     asked: list[int] = []
-    assert not found.end(kill=lambda pid, number: asked.append(pid))
+    assert not found.end(kill=lambda pid, number: asked.append(pid), patience=0.0)
     assert set(asked) == {process.pid}
     assert len(asked) == kin.ROUNDS
 
     def gone_already(pid: int, number: int) -> None:
         raise ProcessLookupError
 
-    assert not found.end(kill=gone_already)
+    assert not found.end(kill=gone_already, patience=0.0)
     assert process.poll() is None
+
+
+def test_one_that_takes_its_time_to_go_is_waited_for(run: Any) -> None:
+    found, process, _ = run(SLEEP)
+    began = time.monotonic()
+
+    def slowly(pid: int, number: int) -> None:
+        if time.monotonic() - began > 2.0:
+            os.kill(pid, number)
+
+    assert found.end(kill=slowly, patience=WAIT)
+    assert process.wait(WAIT) == -signal.SIGKILL
 
 
 def test_without_proc_nothing_is_found(run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
