@@ -213,17 +213,28 @@ def real_site(made_once: MadeOnce, vllm_024: SourceTree, vllm_026: SourceTree) -
 
 
 @pytest.fixture(scope="session")
-def sample() -> ModuleType:
-    """The made-up site; the tests are no package, so it is loaded by its path."""
-    name = "pagewalk_sample_site"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, TESTS / "site" / "sample.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
+def loaded() -> Callable[[Path], ModuleType]:
+    """A file of the tests as a module, loaded once by its path: the tests are no package."""
+
+    def load(path: Path) -> ModuleType:
+        name = f"pagewalk_{path.stem}"
+        if name not in sys.modules:
+            spec = importlib.util.spec_from_file_location(name, path)
+            assert spec is not None
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[name] = module
+            spec.loader.exec_module(module)
+        assert sys.modules[name].__file__ == str(path), f"two files of the tests are called {path.stem}"
+        return sys.modules[name]
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def sample(loaded: Callable[[Path], ModuleType]) -> ModuleType:
+    """The made-up site."""
+    return loaded(TESTS / "site" / "sample.py")
 
 
 @pytest.fixture(scope="session")

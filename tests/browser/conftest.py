@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -51,18 +49,6 @@ def serve(folder: Path) -> Iterator[str]:
             thread.join()
 
 
-def load(name: str, path: Path) -> ModuleType:
-    """A helper module of tests/site; the tests are no package, so it is loaded by its path."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
 @pytest.fixture(scope="session")
 def serving() -> Callable[[Path], AbstractContextManager[str]]:
     return serve
@@ -102,8 +88,8 @@ def address(
 
 
 @pytest.fixture(scope="session")
-def mending() -> ModuleType:
-    return load("pagewalk_mending", Path(__file__).parents[1] / "site" / "mending.py")
+def mending(loaded: Callable[[Path], ModuleType]) -> ModuleType:
+    return loaded(Path(__file__).parents[1] / "site" / "mending.py")
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -25,16 +24,9 @@ DOCS = ROOT / "docs"
 
 
 @pytest.fixture(scope="module")
-def checks() -> ModuleType:
+def checks(loaded: Callable[[Path], ModuleType]) -> ModuleType:
     """The checks of the made-up site, to be made on the real one too."""
-    name = "pagewalk_site_checks"
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("test_built_sample.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+    return loaded(Path(__file__).with_name("test_built_sample.py"))
 
 
 @cache

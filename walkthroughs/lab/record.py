@@ -6,7 +6,6 @@ script that watches the engine have changed since.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,9 +13,9 @@ from typing import Any
 
 from walkthroughs import digest
 from walkthroughs.evidence import write_json
+from walkthroughs.lab.record_head import SCHEMA, Head, fields_of
 from walkthroughs.lab.watch import About, Result
 
-SCHEMA = 1
 RECORD = Path(__file__).with_name("record.json")
 FILES = (
     "walkthroughs/lab/scenarios.py",
@@ -42,20 +41,10 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Record:
+class Record(Head):
     """A whole run: what ran, when, and every scenario."""
 
-    device: str
-    versions: dict[str, str]
-    date: str
-    digest: str
-    seconds: float
     scenarios: tuple[Kept, ...]
-
-    @property
-    def badge(self) -> str:
-        """What a reader is told first: where this was seen."""
-        return f"{self.device}, vLLM {self.versions.get('vllm', '?')}, torch {self.versions.get('torch', '?')}"
 
 
 def keep(result: Result) -> Kept:
@@ -96,11 +85,9 @@ def write(record: Record, path: Path = RECORD) -> None:
 
 def load(path: Path = RECORD) -> Record | None:
     """The committed record, or None where there is none; raises ValueError for a file that is not one."""
-    if not path.exists():
+    fields = fields_of(path, "pagewalk lab run --record")
+    if fields is None:
         return None
-    fields: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    if fields.pop("schema", None) != SCHEMA:
-        raise ValueError(f"{path.name}: not a record of schema {SCHEMA}; run `pagewalk lab run --record`")
     try:
         scenarios = tuple(_kept(row) for row in fields.pop("scenarios"))
         return Record(**fields, scenarios=scenarios)

@@ -18,8 +18,8 @@ from walkthroughs import digest
 from walkthroughs.lab.environment import ENGINE, Lab
 from walkthroughs.lab.errors import EngineFailed
 from walkthroughs.lab.phases import Outcome, Sample
+from walkthroughs.lab.record_head import SCHEMA, Head, fields_of
 
-SCHEMA = 1
 RECORD = Path(__file__).with_name("serve.json")
 MOST = 100
 """Readings of a phase that are kept, those that do not fit beside."""
@@ -53,20 +53,10 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Record:
+class Record(Head):
     """A whole run: what ran, when, and every phase."""
 
-    device: str
-    versions: dict[str, str]
-    date: str
-    digest: str
-    seconds: float
     phases: tuple[Kept, ...]
-
-    @property
-    def badge(self) -> str:
-        """What a reader is told first: where this was seen."""
-        return f"{self.device}, vLLM {self.versions.get('vllm', '?')}, torch {self.versions.get('torch', '?')}"
 
 
 def about(lab: Lab) -> tuple[dict[str, str], str]:
@@ -138,11 +128,9 @@ def write(record: Record, path: Path = RECORD) -> None:
 
 def load(path: Path = RECORD) -> Record | None:
     """The committed record, or None where there is none; raises ValueError for a file that is not one."""
-    if not path.exists():
+    fields = fields_of(path, "pagewalk lab serve --record")
+    if fields is None:
         return None
-    fields: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    if fields.pop("schema", None) != SCHEMA:
-        raise ValueError(f"{path.name}: not a record of schema {SCHEMA}; run `pagewalk lab serve --record`")
     try:
         return Record(**{**fields, "phases": tuple(map(_kept, fields["phases"]))})
     except (KeyError, TypeError, ValueError) as error:

@@ -167,7 +167,7 @@ def _groups(phase: Phase, happened: Sequence[Mark], across: Scale) -> list[list[
 
 def _sign(phase: Phase, group: Sequence[Mark], across: Scale) -> str:
     """A letter, of several requests with their names as `Abc`, and what it says where a pointer rests."""
-    said = "; ".join(f"{mark.generated} tokens: {WORDS[mark.kind]}, {mark.request}" for mark in group)
+    said = "; ".join(f"token {mark.generated}: {WORDS[mark.kind]}, {mark.request}" for mark in group)
     sign = SIGNS[group[0].kind] + ("".join(mark.request for mark in group) if len(phase.asks) > 1 else "")
     words = text(across(group[0].generated), TOP + PLOT + 18, sign, "mono mid")
     return words.replace("</text>", f"<title>{said}</title></text>")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -17,28 +16,15 @@ from walkthroughs.claims.model import Verdict
 STAND_IN = Path(__file__).parents[2] / "fixtures" / "tiny_vllm"
 
 
-def beside(name: str) -> ModuleType:
-    """Load a file of this folder once."""
-    module_name = f"pagewalk_{name}"
-    if module_name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(module_name, Path(__file__).with_name(f"{name}.py"))
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[module_name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[module_name]
+@pytest.fixture(scope="session")
+def doctored(loaded: Callable[[Path], ModuleType]) -> ModuleType:
+    return loaded(Path(__file__).with_name("doctored.py"))
 
 
 @pytest.fixture(scope="session")
-def doctored() -> ModuleType:
-    return beside("doctored")
-
-
-@pytest.fixture(scope="session")
-def by_hand() -> dict[str, Verdict]:
+def by_hand(loaded: Callable[[Path], ModuleType]) -> dict[str, Verdict]:
     """The verdict of every claim, as `test_table.py` has it typed in by hand."""
-    found: dict[str, Verdict] = beside("test_table").BY_HAND
+    found: dict[str, Verdict] = loaded(Path(__file__).with_name("test_table.py")).BY_HAND
     return found
 
 
